@@ -7,9 +7,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static char directory_names[16][64];
+static size_t directory_count;
+static bool remove_at_exit;
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+static void remove_directories(void)
+{
+    while (directory_count > 0)
+        nftw(directory_names[--directory_count], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void report(char *text, size_t room, const char *file, int line, const char *format, va_list arguments)
+{
+    int used = snprintf(text, room, "%s:%d: ", file, line);
+    vsnprintf(text + used, room - (size_t)used, format, arguments);
+}
+
 #ifdef QW_TEST_INPROCESS
 static test_case *first_test;
 static jmp_buf test_end;
+static char test_outcome[2048];
+enum { PASSED, FAILED, SKIPPED, OUTCOMES };
 
 void test_register(test_case *test)
 {
@@ -21,36 +47,61 @@ void test_fail(const char *file, int line, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "FAIL %s:%d: ", file, line);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    report(test_outcome, sizeof test_outcome, file, line, format, arguments);
     va_end(arguments);
-    longjmp(test_end, 1);
+    longjmp(test_end, FAILED);
 }
 
 void test_skip(const char *reason)
 {
-    fprintf(stderr, "SKIP %s\n", reason);
-    longjmp(test_end, 2);
+    snprintf(test_outcome, sizeof test_outcome, "%s", reason);
+    longjmp(test_end, SKIPPED);
+}
+
+static int run(const test_case *test)
+{
+    int outcome = setjmp(test_end);
+    if (outcome == PASSED)
+        test->body();
+    remove_directories();
+    return outcome;
 }
 
 /* Runs the tests whose "suite/name" contains argv[1], or all. */
 int main(int argc, char **argv)
 {
-    int counts[3] = {0, 0, 0};
-    for (test_case *test = first_test; test != NULL; test = test->next) {
+    static const char *const verdicts[OUTCOMES] = {"ok", "FAIL", "skip"};
+    int counts[OUTCOMES] = {0, 0, 0};
+    for (const test_case *test = first_test; test != NULL; test = test->next) {
         char name[256];
         snprintf(name, sizeof name, "%s/%s", test->suite, test->name);
         if (argc > 1 && strstr(name, argv[1]) == NULL)
             continue;
-        fprintf(stderr, "RUN  %s\n", name);
-        int outcome = setjmp(test_end);
-        if (outcome == 0)
-            test->body();
+        fprintf(stderr, "%s: ", name); /* first, so that the name of a test that crashes is known */
+        test_outcome[0] = '\0';
+        int outcome = run(test);
+        fprintf(stderr, "%s %s\n", verdicts[outcome], test_outcome);
         counts[outcome]++;
     }
-    printf("%d passed, %d failed, %d skipped\n", counts[0], counts[1], counts[2]);
-    return counts[1] > 0 || counts[0] + counts[2] == 0;
+    printf("%d passed, %d failed, %d skipped\n", counts[PASSED], counts[FAILED], counts[SKIPPED]);
+    return counts[FAILED] > 0 || counts[PASSED] + counts[SKIPPED] == 0;
+}
+#else
+void test_fail(const char *file, int line, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    report(text, sizeof text, file, line, format, arguments);
+    va_end(arguments);
+    cr_assert_fail("%s", text);
+    abort();
+}
+
+void test_skip(const char *reason)
+{
+    cr_skip_test("%s", reason);
+    abort();
 }
 #endif
 
@@ -91,31 +142,15 @@ void test_write_file(const char *path, const void *data, size_t size)
     CHECK_MSG(fclose(file) == 0, "%s", path);
 }
 
-static char directory_names[16][64];
-static size_t directory_count;
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
-{
-    (void)info;
-    (void)kind;
-    (void)walk;
-    return remove(path);
-}
-
-static void remove_directories(void)
-{
-    for (size_t i = 0; i < directory_count; i++)
-        nftw(directory_names[i], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 const char *test_directory(void)
 {
     CHECK(directory_count < 16);
     char *name = directory_names[directory_count];
     snprintf(name, sizeof directory_names[0], "/tmp/qwen36-test-XXXXXX");
     CHECK(mkdtemp(name) != NULL);
-    if (directory_count++ == 0)
-        atexit(remove_directories);
+    if (!remove_at_exit)
+        remove_at_exit = atexit(remove_directories) == 0;
+    directory_count++;
     return name;
 }
 

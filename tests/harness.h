@@ -19,6 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* End the running test. */
+_Noreturn void test_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+_Noreturn void test_skip(const char *reason);
+
 #ifdef QW_TEST_INPROCESS
 typedef struct test_case {
     const char *suite, *name;
@@ -26,9 +31,6 @@ typedef struct test_case {
     struct test_case *next;
 } test_case;
 void test_register(test_case *test);
-_Noreturn void test_fail(const char *file, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-_Noreturn void test_skip(const char *reason);
 #define TEST(suite_, name_)                                                                                  \
     static void test_body_##suite_##_##name_(void);                                                          \
     __attribute__((constructor)) static void test_add_##suite_##_##name_(void)                               \
@@ -37,27 +39,23 @@ _Noreturn void test_skip(const char *reason);
         test_register(&self);                                                                                \
     }                                                                                                        \
     static void test_body_##suite_##_##name_(void)
-#define TEST_FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
-#define TEST_SKIP_NOW(reason) test_skip(reason)
 #else
 #include <criterion/criterion.h>
 #define TEST(suite_, name_) Test(suite_, name_)
-#define TEST_FAIL(...) cr_fatal(__VA_ARGS__)
-#define TEST_SKIP_NOW(reason) cr_skip_test("%s", reason)
 #endif
 
 #define SKIP(reason)                                                                                         \
     do {                                                                                                     \
         const char *required_ = getenv("REQUIRE_ASSETS");                                                    \
         if (required_ != NULL && strcmp(required_, "1") == 0)                                                \
-            TEST_FAIL("may not be skipped: %s", reason);                                                     \
-        TEST_SKIP_NOW(reason);                                                                               \
+            test_fail(__FILE__, __LINE__, "may not be skipped: %s", reason);                                 \
+        test_skip(reason);                                                                                   \
     } while (0)
 
 #define CHECK(condition)                                                                                     \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
-            TEST_FAIL("%s:%d: %s", __FILE__, __LINE__, #condition);                                          \
+            test_fail(__FILE__, __LINE__, "%s", #condition);                                                 \
     } while (0)
 
 #define CHECK_MSG(condition, ...)                                                                            \
@@ -65,7 +63,7 @@ _Noreturn void test_skip(const char *reason);
         if (!(condition)) {                                                                                  \
             char text_[1024];                                                                                \
             snprintf(text_, sizeof text_, __VA_ARGS__);                                                      \
-            TEST_FAIL("%s:%d: %s: %s", __FILE__, __LINE__, #condition, text_);                               \
+            test_fail(__FILE__, __LINE__, "%s: %s", #condition, text_);                                      \
         }                                                                                                    \
     } while (0)
 
@@ -73,7 +71,7 @@ _Noreturn void test_skip(const char *reason);
     do {                                                                                                     \
         intmax_t actual_ = (intmax_t)(actual), expected_ = (intmax_t)(expected);                             \
         if (actual_ != expected_)                                                                            \
-            TEST_FAIL("%s:%d: %s is %" PRIdMAX ", expected %" PRIdMAX, __FILE__, __LINE__, #actual, actual_, \
+            test_fail(__FILE__, __LINE__, "%s is %" PRIdMAX ", expected %" PRIdMAX, #actual, actual_,        \
                       expected_);                                                                            \
     } while (0)
 
@@ -81,8 +79,7 @@ _Noreturn void test_skip(const char *reason);
     do {                                                                                                     \
         const char *actual_ = (actual), *expected_ = (expected);                                             \
         if (strcmp(actual_, expected_) != 0)                                                                 \
-            TEST_FAIL("%s:%d: %s is \"%s\", expected \"%s\"", __FILE__, __LINE__, #actual, actual_,          \
-                      expected_);                                                                            \
+            test_fail(__FILE__, __LINE__, "%s is \"%s\", expected \"%s\"", #actual, actual_, expected_);     \
     } while (0)
 
 /* Path of an asset, or NULL when it is absent. A static buffer, valid until the next call. */
@@ -91,7 +88,7 @@ const char *test_asset(const char *name);
 char *test_read_file(const char *path, size_t *size);
 /* Writes a file; fails the test when it cannot. */
 void test_write_file(const char *path, const void *data, size_t size);
-/* A fresh directory, removed when the test process ends. Static buffer valid until the next call. */
+/* A fresh directory, removed when the test ends. The text stays valid until then. */
 const char *test_directory(void);
 
 /* An allocator whose k-th allocation (counted from 1) fails, and all later ones too if `forever`. It counts
@@ -99,7 +96,7 @@ const char *test_directory(void);
 typedef struct test_allocator {
     long allocations; /* so far */
     long outstanding;
-    long fail_at;     /* 0: never */
+    long fail_at; /* 0: never */
     bool forever;
 } test_allocator;
 void *test_allocate(void *user, size_t size, size_t alignment);

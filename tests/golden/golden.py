@@ -19,7 +19,7 @@ from reference_numpy import Reference, delta_chunked
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAMES = ["moe", "dense_untied", "dense_tied", "odd", "moe_real_heads", "dense_real_heads"]
-SEED = 1
+SEED = 7
 LENGTH = 300
 POSITIONS = [0, 1, 2, 3, 4, 5, 30, 31, 32, 33, 62, 63, 64, 65, 66, 126, 127, 128, 129, 130, 191, 192,
              255, 299]

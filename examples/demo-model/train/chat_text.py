@@ -1,8 +1,8 @@
 """Templated small talk in English and Chinese, written for this project.
 
-It makes the tokenizer learn merges that a later conversational training can
-use: chat phrases, common Chinese characters, digits, JSON and XML marks. The
-language model itself sees a small share of it.
+Only the tokenizer is trained on it, so that it has merges which a later
+conversational training can use: chat phrases, common Chinese characters,
+digits, JSON and XML marks.
 """
 
 import random

@@ -1,0 +1,311 @@
+# libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
+#
+# Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, tests/unit/test_*.c one
+# test program each (other files there are shared by all), examples/*.c, tests/bench/*.c and
+# tests/fuzz/fuzz_*.c one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz
+# variants under build/$(BACKEND)-asan/ and so on.
+
+MAKEFLAGS += --no-builtin-rules
+ifeq (,$(findstring -j,$(MAKEFLAGS)))
+MAKEFLAGS += -j$(shell nproc)
+endif
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+# ---- variables for the caller --------------------------------------------------------------------------------
+
+BACKEND = cpu
+ifeq ($(origin CC),default)
+CC = gcc
+endif
+CXX = g++
+CFLAGS =
+LDFLAGS =
+V = 0
+DEPS = install
+PYTHON = python3
+FUZZ_CC = clang
+FUZZ_SECONDS = 60
+BENCH_ARGS =
+
+DESTDIR =
+prefix = /usr/local
+exec_prefix = $(prefix)
+libdir = $(exec_prefix)/lib
+includedir = $(prefix)/include
+datarootdir = $(prefix)/share
+docdir = $(datarootdir)/doc/libqwen36
+pkgconfigdir = $(libdir)/pkgconfig
+INSTALL = install
+
+# ---- what is built -------------------------------------------------------------------------------------------
+
+ifneq ($(BACKEND),cpu)
+$(error BACKEND=$(BACKEND) is not there: this version has the CPU backend only (BACKEND=cpu))
+endif
+
+version_part = $(shell sed -n 's/^.define QWEN36_VERSION_$(1) //p' include/qwen36.h)
+MAJOR := $(call version_part,MAJOR)
+VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
+SONAME := libqwen36.so.$(MAJOR)
+
+TARGET := $(shell $(CC) -dumpmachine 2>/dev/null)
+CROSS := $(patsubst %gcc,%,$(filter %-gcc,$(notdir $(CC))))
+AR = $(CROSS)ar
+OBJCOPY = $(CROSS)objcopy
+
+BUILD = build/$(BACKEND)$(VARIANT)
+LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/$(BACKEND)/*.c))
+TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
+TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
+EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
+BENCH_SOURCES := $(sort $(wildcard tests/bench/*.c))
+FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+
+# Kernels for an instruction set lie in files named after it. Elsewhere than on x86-64 they are left out, and
+# the macros by which the CPU backend fills its tables are not defined.
+TIERS = avx2 avx512 avx512bf16
+FLAGS_avx2 = -mavx2 -mfma -mf16c -mbmi2
+FLAGS_avx512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mfma -mf16c
+FLAGS_avx512bf16 = $(FLAGS_avx512) -mavx512bf16 -mavx512vnni
+tier_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+ifneq (,$(filter x86_64-%,$(TARGET)))
+TIER_DEFINES = -DQW_HAVE_AVX2=1 -DQW_HAVE_AVX512=1 -DQW_HAVE_AVX512BF16=1
+else
+LIB_SOURCES := $(filter-out $(TIERS:%=\%_%.c),$(LIB_SOURCES))
+endif
+
+OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
+TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
+EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
+BENCHES := $(BENCH_SOURCES:tests/bench/%.c=$(BUILD)/bench/%)
+FUZZERS := $(FUZZ_SOURCES:tests/fuzz/%.c=$(BUILD)/fuzz/%)
+
+# ---- flags ---------------------------------------------------------------------------------------------------
+
+WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wcast-qual -Werror
+LANGUAGE = -std=c11 -D_POSIX_C_SOURCE=200809L -pthread
+
+# These come after the caller's CFLAGS, because the library's promises rest on them. Results are defined bit by
+# bit: no contraction to FMA, no fast math. The library never ends the process: no fortified calls (__*_chk) and
+# no stack protector (__stack_chk_fail), for both abort it; tests/gates/symbols.py looks for them.
+FIXED = -ffp-contract=off -fno-fast-math -U_FORTIFY_SOURCE -fno-stack-protector
+
+# SANITIZE is a list for -fsanitize; SANITIZE_LINK the list for programs where it differs.
+comma = ,
+recover = -fno-omit-frame-pointer -fno-sanitize-recover=all
+SANITIZE_C = $(if $(SANITIZE),-fsanitize=$(SANITIZE) $(recover))
+SANITIZE_L = $(if $(SANITIZE),-fsanitize=$(or $(SANITIZE_LINK),$(SANITIZE)))
+
+INCLUDES = -Iinclude -I.
+COMPILE = $(CC) $(LANGUAGE) -MMD -MP $(WARNINGS)
+LIB_FLAGS = -g -fPIC -fvisibility=hidden $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(CFLAGS)
+TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(if $(INPROCESS),-DQW_TEST_INPROCESS) $(CFLAGS)
+EXAMPLE_FLAGS = -O2 -g -Iinclude -Iexamples $(CFLAGS)
+LINK = $(CC) -pthread $(SANITIZE_L) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
+LIBS = -lcjson -lpcre2-8 -lutf8proc -lpthread
+
+ifeq ($(V),1)
+say = @:
+Q =
+else
+say = @printf '  %-5s %s\n' $(1) $(2)
+Q = @
+endif
+
+# ---- library -------------------------------------------------------------------------------------------------
+
+.PHONY: all lib static shared examples unit cdef install uninstall dist test demo bench asan ubsan tsan fuzz \
+    fuzzers check-abi check-symbols check-header check-style clean help FORCE
+
+all: lib examples
+lib: static shared
+static: $(BUILD)/libqwen36.a
+shared: $(BUILD)/libqwen36.so
+
+# The flags of the last build: everything is made anew when they change. The first time is also the moment to
+# say which packages are missing.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@test -f $@ || CC='$(CC)' tests/deps.sh build
+	@echo '$(COMPILE) $(LIB_FLAGS) $(FIXED) $(INPROCESS)' | cmp -s - $@ || \
+	    echo '$(COMPILE) $(LIB_FLAGS) $(FIXED) $(INPROCESS)' >$@
+
+$(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -O2 $(LIB_FLAGS) $(FIXED) -c -o $@ $<
+
+$(BUILD)/kernels/%.o: kernels/%.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -O3 $(LIB_FLAGS) $(call tier_flags,$<) $(FIXED) -c -o $@ $<
+
+# The version script: the names of lib/exports.list are exported, nothing else is.
+$(BUILD)/qwen36.map: lib/exports.list
+	@mkdir -p $(@D)
+	@{ echo 'QWEN36_$(MAJOR) {'; echo '  global:'; sed 's/.*/    &;/' $<; echo '  local: *;'; echo '};'; } >$@
+
+$(BUILD)/libqwen36.so.$(VERSION): $(OBJECTS) $(BUILD)/qwen36.map
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(BUILD)/qwen36.map -o $@ $(OBJECTS) $(LIBS)
+
+$(BUILD)/libqwen36.so: $(BUILD)/libqwen36.so.$(VERSION)
+	@ln -sf $(notdir $<) $(BUILD)/$(SONAME)
+	@ln -sf $(SONAME) $@
+
+# One object in which only the exported names are global, so that a static link cannot collide with ours.
+$(BUILD)/libqwen36.a: $(OBJECTS) lib/exports.list
+	$(call say,AR,$@)
+	$(Q)$(CC) -nostdlib -r -o $(BUILD)/qwen36.o $(OBJECTS)
+	$(Q)$(OBJCOPY) --keep-global-symbols=lib/exports.list $(BUILD)/qwen36.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/qwen36.o
+
+# The same objects with their internal names, for tests and benchmarks.
+$(BUILD)/internal.a: $(OBJECTS)
+	@rm -f $@ && $(AR) rcsT $@ $(OBJECTS)
+
+# The header as cffi and bindgen read it: no directives but plain #define, no attributes.
+cdef: $(BUILD)/qwen36.cdef.h
+$(BUILD)/qwen36.cdef.h: include/qwen36.h tests/gates/make_cdef.py
+	@mkdir -p $(@D)
+	$(Q)CC='$(CC)' $(PYTHON) tests/gates/make_cdef.py include/qwen36.h >$@
+
+# ---- programs ------------------------------------------------------------------------------------------------
+
+# An example sees what an installed library shows, and finds the shared library beside it.
+examples: $(EXAMPLES)
+$(EXAMPLES): $(BUILD)/examples/%: examples/%.c $(BUILD)/libqwen36.so $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(EXAMPLE_FLAGS) -o $@ $< $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' \
+	    -Wl,--as-needed -lcjson -lpthread -lm
+
+TEST_COMMON := $(BUILD)/tests/harness.o $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o)
+TEST_LIBS = $(LIBS) $(if $(INPROCESS),,-lcriterion) -lm
+
+# A test in a file test_*_malloc.c sees every allocation of its process, those of third-party libraries' inline
+# callers included: it defines __wrap_malloc, __wrap_calloc and __wrap_realloc, which may call __real_malloc ...
+WRAP = $(if $(filter %_malloc,$(1)),$(foreach name,malloc calloc realloc,-Wl$(comma)--wrap=$(name)))
+
+unit: $(TESTS)
+$(BUILD)/tests/%.o: tests/unit/%.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
+
+$(BUILD)/tests/harness.o: tests/harness.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
+
+$(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_COMMON) $(BUILD)/internal.a
+	$(call say,LINK,$@)
+	$(Q)$(LINK) $(call WRAP,$@) -o $@ $< $(TEST_COMMON) $(BUILD)/internal.a $(TEST_LIBS)
+
+$(BENCHES): $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -O2 -g $(INCLUDES) $(TIER_DEFINES) $(CFLAGS) $(FIXED) -o $@ $< $(BUILD)/internal.a $(LDFLAGS) \
+	    $(LIBS) -lm
+
+bench: $(BENCHES)
+	$(Q)set -e; for program in $(BENCHES); do $$program $(BENCH_ARGS); done
+
+fuzzers: $(FUZZERS)
+$(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -o $@ $< $(BUILD)/internal.a $(SANITIZE_L) $(LDFLAGS) $(LIBS) -lm
+
+# ---- tests ---------------------------------------------------------------------------------------------------
+
+# The runner starts builds of its own, with these variables and its own jobs.
+RUN = @MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
+    FUZZ_CC='$(FUZZ_CC)' FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' MAKEFLAGS= MFLAGS= \
+    MAKEOVERRIDES=
+PREPARE = @CC='$(CC)' CXX='$(CXX)' FUZZ_CC='$(FUZZ_CC)' PYTHON='$(PYTHON)' DEPS='$(DEPS)' tests/deps.sh
+
+test:
+	$(PREPARE) test
+	$(RUN) $(PYTHON) tests/run.py
+
+asan ubsan tsan fuzz:
+	$(PREPARE) test
+	$(RUN) $(PYTHON) tests/run.py $@
+
+check-abi check-symbols check-header check-style:
+	$(PREPARE) test
+	$(RUN) $(PYTHON) tests/run.py $@
+
+demo:
+	$(PREPARE) build
+	@$(MAKE) examples
+	@tests/demo.sh $(BUILD)/examples/generate
+
+# ---- installation --------------------------------------------------------------------------------------------
+
+in_prefix = $(patsubst $(prefix)/%,$${prefix}/%,$(1))
+$(BUILD)/qwen36.pc: pkgconfig/qwen36.pc.in FORCE
+	@mkdir -p $(@D)
+	@sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(patsubst $(prefix),$${prefix},$(exec_prefix))|' \
+	    -e 's|@libdir@|$(call in_prefix,$(libdir))|' -e 's|@includedir@|$(call in_prefix,$(includedir))|' \
+	    -e 's|@version@|$(VERSION)|' -e 's|@libs@|$(LIBS)|' $< >$@
+
+install: lib $(BUILD)/qwen36.pc
+	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(includedir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(docdir)'
+	$(INSTALL) -m 644 include/qwen36.h '$(DESTDIR)$(includedir)'
+	$(INSTALL) -m 755 $(BUILD)/libqwen36.so.$(VERSION) '$(DESTDIR)$(libdir)'
+	ln -sf libqwen36.so.$(VERSION) '$(DESTDIR)$(libdir)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libqwen36.so'
+	$(INSTALL) -m 644 $(BUILD)/libqwen36.a '$(DESTDIR)$(libdir)'
+	$(INSTALL) -m 644 $(BUILD)/qwen36.pc '$(DESTDIR)$(pkgconfigdir)'
+	$(INSTALL) -m 644 LICENSE NOTICE '$(DESTDIR)$(docdir)'
+
+uninstall:
+	rm -f '$(DESTDIR)$(includedir)/qwen36.h' '$(DESTDIR)$(libdir)/libqwen36.so.$(VERSION)' \
+	    '$(DESTDIR)$(libdir)/$(SONAME)' '$(DESTDIR)$(libdir)/libqwen36.so' '$(DESTDIR)$(libdir)/libqwen36.a' \
+	    '$(DESTDIR)$(pkgconfigdir)/qwen36.pc' '$(DESTDIR)$(docdir)/LICENSE' '$(DESTDIR)$(docdir)/NOTICE'
+	-rmdir '$(DESTDIR)$(docdir)'
+
+# The tracked files, as they are in the working tree.
+dist:
+	@mkdir -p dist
+	@git ls-files -z | tar --null --files-from=- --sort=name --owner=0 --group=0 --numeric-owner \
+	    --transform='s,^,libqwen36-$(VERSION)/,' -czf dist/libqwen36-$(VERSION).tar.gz
+	@echo dist/libqwen36-$(VERSION).tar.gz
+
+clean:
+	rm -rf build dist
+
+help:
+	@sed -n 's/^#: \{0,1\}//p' Makefile
+
+-include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')
+
+#: libqwen36, an inference library for the Qwen3.6 model family
+#:
+#: build     all              library and examples (the default)
+#:           lib              the shared and the static library; also: static, shared
+#:           examples         the programs of examples/
+#:           cdef             build/$(BACKEND)/qwen36.cdef.h, the header for cffi and bindgen
+#:           install          into $(DESTDIR)$(prefix); undone by uninstall
+#:           dist             dist/libqwen36-VERSION.tar.gz of the tracked files
+#:           clean            removes build/ and dist/
+#: run       demo             installs what is missing, builds, continues a few prompts
+#:           bench            benchmarks
+#: test      test             installs what is missing, runs all tests
+#:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*
+#:           asan ubsan tsan  the unit tests under a sanitizer (address + undefined, undefined, thread)
+#:           fuzz             each fuzzer for FUZZ_SECONDS
+#:           check-abi        exported names, sizes, offsets, constants, types against the baseline
+#:           check-symbols    what the release library imports and exports
+#:           check-header     the header as C11, C17, C++11, C++17, and as cffi reads it
+#:           check-style      format, lengths, include rule, names in the documentation
+#:
+#: BACKEND=cpu              the backend to build
+#: CC= CXX= CFLAGS= LDFLAGS=    CC=aarch64-linux-gnu-gcc cross-compiles
+#: V=1                      shows the commands
+#: DEPS=check               demo and test never install, but say what to install
+#: prefix= exec_prefix= libdir= includedir= docdir= pkgconfigdir= DESTDIR=    for install
+#: FUZZ_SECONDS=60 BENCH_ARGS=

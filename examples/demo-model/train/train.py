@@ -1,0 +1,250 @@
+"""Train the demo model on public-domain text.
+
+usage: train.py WORK_DIR MODEL_DIR [--minutes M] [--seed S] [--fresh]
+
+WORK_DIR holds train.json and held.json (texts.py) and receives checkpoint.pt
+and log.jsonl; a second start resumes from the checkpoint. MODEL_DIR holds the
+tokenizer and config.json.
+
+Two worker threads each compute gradients of small batches that fit in cache;
+one thread per core and one exchange per step is faster than sharing out every
+small operation. The schedule follows progress = time spent training / M, where
+a step that takes far longer than usual (a paused process) counts as a usual
+one. With --steps N the schedule follows the step count alone.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F
+
+from model import Config, Model
+
+WORKERS = 2
+BATCH_TOKENS, MICRO_TOKENS = 4096, 1024
+SHORT, LONG, LONG_FROM = 512, 1024, 0.75   # window length; long ones for the last quarter
+MATRIX_LR, OTHER_LR, WEIGHT_DECAY = 6e-3, 3e-3, 0.05
+WARMUP, HOLD = 100, 0.35                  # steps; progress at which the rate starts to fall
+BALANCE, DRAFT = 0.01, 1.0                # weights of the router's and the MTP head's loss
+CHECKPOINT_SECONDS = 240
+
+
+def encode(tokenizer, documents):
+    """One stream of ids; every document ends with <|endoftext|>."""
+    end, ids = tokenizer.token_to_id("<|endoftext|>"), []
+    for encoding in tokenizer.encode_batch([text for _, text in documents]):
+        ids += encoding.ids + [end]
+    return torch.tensor(ids)
+
+
+class Windows:
+    """Shuffled windows of the stream; the n-th token position decides all."""
+
+    def __init__(self, ids, seed):
+        self.ids, self.seed = ids, seed
+
+    def batch(self, position, length, count):
+        """`count` windows of length + 2 ids, starting at training position `position`."""
+        per_epoch = len(self.ids) // length - 2
+        rows = []
+        for n in range(position // length, position // length + count):
+            random = torch.Generator().manual_seed(self.seed * 1000 + n // per_epoch)
+            phase = int(torch.randint(length, (1,), generator=random))
+            start = phase + length * int(torch.randperm(per_epoch, generator=random)[n % per_epoch])
+            rows.append(self.ids[start:start + length + 2])
+        return torch.stack(rows)
+
+
+class Muon:
+    """Momentum whose update matrices are made nearly orthogonal by a
+    Newton-Schulz iteration, scaled to the size of an Adam update."""
+
+    def __init__(self, parameters, momentum=0.95):
+        self.groups, self.momentum = {}, momentum
+        for p in parameters:
+            self.groups.setdefault(tuple(p.shape[-2:]), []).append(p)
+        self.state = {shape: torch.zeros(sum(p.numel() for p in ps) // math.prod(shape), *shape)
+                      for shape, ps in self.groups.items()}
+
+    @staticmethod
+    def orthogonal(m):
+        x = m.mT if m.shape[-2] > m.shape[-1] else m
+        x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).bfloat16()
+        for _ in range(5):
+            a = x @ x.mT
+            x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
+        return (x.mT if m.shape[-2] > m.shape[-1] else x).float()
+
+    @torch.no_grad()
+    def step_group(self, shape, gradients, rate):
+        """gradients: one per parameter of the group, in order."""
+        parameters, state = self.groups[shape], self.state[shape]
+        gradient = torch.cat([g.view(-1, *shape) for g in gradients])
+        state.mul_(self.momentum).add_(gradient)
+        update = self.orthogonal(gradient + self.momentum * state) * (0.2 * math.sqrt(max(shape)))
+        at = 0
+        for p in parameters:
+            count = p.numel() // math.prod(shape)
+            p.mul_(1 - rate * WEIGHT_DECAY).sub_(rate * update[at:at + count].view_as(p))
+            at += count
+
+
+def split_parameters(model):
+    """(matrices for Muon, everything else for Adam)."""
+    matrices, others = [], []
+    for name, p in model.named_parameters():
+        big = p.dim() >= 2 and min(p.shape[-2:]) >= 32 and "embed_tokens" not in name
+        (matrices if big else others).append(p)
+    return matrices, others
+
+
+def losses(model, ids):
+    """Loss of one batch of windows, and its parts for the log.
+
+    The MTP head trains on every other window, and on detached hidden states
+    and embeddings: it learns to follow the model, the model does not bend.
+    """
+    T, notes = ids.shape[1] - 2, []
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        hidden = model.hidden(ids[:, :T], notes)
+        main = F.cross_entropy(model.logits(hidden).float().flatten(0, 1), ids[:, 1:T + 1].flatten())
+        rows = slice(0, (len(ids) + 1) // 2)
+        table = model.embed_tokens.weight.detach()
+        draft = model.draft_hidden(hidden[rows].detach(), ids[rows, 1:T + 1], notes, table)
+        draft = F.cross_entropy(F.linear(draft, table).float().flatten(0, 1), ids[rows, 2:].flatten())
+    balance = sum(b for b, _ in notes) / len(notes)
+    least = torch.stack([u.min() for _, u in notes]).min()
+    return main + DRAFT * draft + BALANCE * balance, torch.stack([main, draft, balance, least]).detach()
+
+
+class Trainer:
+    def __init__(self, options):
+        self.options = options
+        self.model = Model(Config(options.model / "config.json"))
+        self.parameters = list(self.model.parameters())
+        matrices, others = split_parameters(self.model)
+        self.muon = Muon(matrices)
+        self.adam = torch.optim.AdamW(others, lr=0, betas=(0.9, 0.95), eps=1e-10, weight_decay=0)
+        self.step, self.position, self.active, self.times = 0, 0, 0.0, []
+        self.pool = ThreadPoolExecutor(WORKERS)
+        tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
+        read = lambda name: json.loads((options.work / name).read_text())
+        self.windows = Windows(encode(tokenizer, read("train.json")), options.seed)
+        held = encode(tokenizer, read("held.json"))
+        self.held = held[:len(held) // LONG * LONG].view(-1, LONG)[::3]
+
+    def progress(self):
+        if self.options.steps:
+            return self.step / self.options.steps
+        return self.active / (60 * self.options.minutes)
+
+    def rate(self):
+        fall = min(1.0, (1 - self.progress()) / (1 - HOLD))
+        return min(1.0, (self.step + 1) / WARMUP) * max(0.0, fall)
+
+    def gradients(self, ids):
+        total, parts = losses(self.model, ids)
+        return torch.autograd.grad(total, self.parameters), parts
+
+    def train_step(self):
+        started = time.monotonic()
+        length = LONG if self.progress() >= LONG_FROM else SHORT
+        batch = self.windows.batch(self.position, length, BATCH_TOKENS // length)
+        results = list(self.pool.map(self.gradients, batch.split(max(1, MICRO_TOKENS // length))))
+        grads = [torch.stack(g).mean(0) for g in zip(*(r[0] for r in results))]
+        for p, g in zip(self.parameters, grads):
+            p.grad = g
+        rate = self.rate()
+        self.adam.param_groups[0]["lr"] = OTHER_LR * rate
+        jobs = [self.pool.submit(self.muon.step_group, shape, [p.grad for p in ps], MATRIX_LR * rate)
+                for shape, ps in self.muon.groups.items()]
+        self.adam.step()
+        for job in jobs:
+            job.result()
+        self.step += 1
+        self.position += BATCH_TOKENS
+        self.count_time(time.monotonic() - started)
+        return torch.stack([r[1] for r in results]).mean(0)
+
+    def count_time(self, seconds):
+        self.times = self.times[-50:] + [seconds]
+        self.active += min(seconds, 3 * statistics.median(self.times))
+
+    @torch.no_grad()
+    def evaluate(self):
+        rows = list(self.pool.map(self.evaluate_row, self.held))
+        return torch.tensor(rows).mean(0).tolist()
+
+    @torch.no_grad()
+    def evaluate_row(self, row):
+        """(loss per token, share of first drafts equal to the model's choice)."""
+        ids, notes = row[None], []
+        hidden = self.model.hidden(ids, notes)
+        logits = self.model.logits(hidden)
+        loss = F.cross_entropy(logits[0, :-1], ids[0, 1:])
+        draft = self.model.logits(self.model.draft_hidden(hidden[:, :-1], ids[:, 1:], notes))
+        return loss.item(), (draft.argmax(-1) == logits[:, 1:].argmax(-1)).float().mean().item()
+
+    def save(self):
+        state = {"model": self.model.state_dict(), "adam": self.adam.state_dict(),
+                 "muon": self.muon.state, "step": self.step, "position": self.position,
+                 "active": self.active}
+        path = self.options.work / "checkpoint.pt"
+        torch.save(state, path.with_suffix(".new"))
+        os.replace(path.with_suffix(".new"), path)
+
+    def resume(self):
+        state = torch.load(self.options.work / "checkpoint.pt")
+        self.model.load_state_dict(state["model"])
+        self.adam.load_state_dict(state["adam"])
+        self.muon.state = state["muon"]
+        self.step, self.position, self.active = state["step"], state["position"], state["active"]
+
+    def log(self, **entry):
+        entry = {k: round(v, 5) if isinstance(v, float) else v for k, v in entry.items()}
+        with open(self.options.work / "log.jsonl", "a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def run(self):
+        saved = time.monotonic()
+        while self.progress() < 1:
+            main, draft, balance, least = self.train_step().tolist()
+            if self.step % 20 == 0:
+                self.log(step=self.step, minutes=self.active / 60, rate=self.rate(), loss=main,
+                         draft=draft, balance=balance, least_used=least,
+                         step_seconds=statistics.median(self.times))
+            if time.monotonic() - saved > CHECKPOINT_SECONDS or self.progress() >= 1:
+                self.save()
+                loss, accepted = self.evaluate()
+                self.log(step=self.step, held_loss=loss, accepted=accepted)
+                saved = time.monotonic()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("work", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--minutes", type=float, default=65)
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fresh", action="store_true", help="ignore an existing checkpoint")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(options.seed)
+    torch.set_flush_denormal(True)
+    trainer = Trainer(options)
+    if not options.fresh and (options.work / "checkpoint.pt").exists():
+        trainer.resume()
+    trainer.run()
+
+
+if __name__ == "__main__":
+    main()

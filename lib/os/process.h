@@ -1,0 +1,12 @@
+/* The process and the clock. */
+#ifndef QW_OS_PROCESS_H
+#define QW_OS_PROCESS_H
+
+#include <stdint.h>
+
+/* Identifies the process: differs in a child after fork(). */
+int64_t qw_process_id(void);
+/* Seconds of a monotonic clock. */
+double qw_clock_seconds(void);
+
+#endif
