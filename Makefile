@@ -1,9 +1,9 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
-# Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, tests/unit/test_*.c one
-# test program each (other files there are shared by all), examples/*.c, tests/bench/*.c and
-# tests/fuzz/fuzz_*.c one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz
-# variants under build/$(BACKEND)-asan/ and so on.
+# Sources are found by name: lib/*/*.c, kernels/reference/*.c and kernels/$(BACKEND)/*.c make the library;
+# tests/unit/test_*.c (other files there are shared by all), tests/bench/*.c, tests/fuzz/fuzz_*.c and examples/*.c
+# make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants under
+# build/$(BACKEND)-asan/ and so on.
 
 MAKEFLAGS += --no-builtin-rules
 ifeq (,$(findstring -j,$(MAKEFLAGS)))
@@ -55,7 +55,7 @@ AR = $(CROSS)ar
 OBJCOPY = $(CROSS)objcopy
 
 BUILD = build/$(BACKEND)$(VARIANT)
-LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/$(BACKEND)/*.c))
+LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/reference/*.c kernels/$(BACKEND)/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))

@@ -21,6 +21,7 @@
 
 #include "lib/base/base.h"
 #include "lib/model/dims.h"
+#include "lib/weights/dtype.h"
 
 enum { QW_KV_BLOCK = 64 }; /* tokens of a KV block: also the chunk of the chunked DeltaNet form */
 

@@ -20,7 +20,8 @@
 #define QW_JSON_NUMBER_MAX 63
 
 /* The tree (free it by qw_json_delete), or NULL with the error set: QWEN36_ERROR_JSON naming `file`, the
- * byte and the reason, or QWEN36_ERROR_OUT_OF_MEMORY. `text` needs no terminator. */
+ * byte and the reason, or QWEN36_ERROR_OUT_OF_MEMORY. `text` needs no terminator. Only `error` tells which:
+ * a caller that wants the status passes one of its own, cleared. */
 cJSON *qw_json_parse(const char *text, size_t length, const char *file, qwen36_error *error);
 void qw_json_delete(cJSON *tree);
 

@@ -9,7 +9,7 @@
 
 #include "lib/base/base.h"
 
-enum { QW_MAX_LAYERS = 256, QW_MAX_EXPERTS = 4096, QW_MAX_TOP_K = 64, QW_MAX_HEAD_DIM = 1024 };
+enum { QW_MAX_LAYERS = 256, QW_MAX_EXPERTS = 4096, QW_MAX_TOP_K = 64 };
 enum { QW_LAYER_LINEAR = 0, QW_LAYER_FULL = 1 };
 enum { QW_ROPE_DEFAULT = 0, QW_ROPE_YARN = 1 };
 enum { QW_AXIS_T = 0, QW_AXIS_H = 1, QW_AXIS_W = 2 };

@@ -11,6 +11,11 @@
 #include "lib/weights/generation_config.h"
 #include "lib/weights/safetensors.h"
 
+#define QW_CONFIG_FILE "config.json"
+#define QW_GENERATION_FILE "generation_config.json"
+#define QW_INDEX_FILE "model.safetensors.index.json"
+#define QW_SINGLE_FILE "model.safetensors"
+
 typedef struct qw_shard {
     char *file;   /* its name in the directory */
     char *header; /* tensor names point into it */
@@ -23,6 +28,7 @@ typedef struct qw_checkpoint {
     qw_dims dims;
     qw_generation generation;
 
+    bool indexed; /* shards named by an index, or the one file */
     qw_shard *shards;
     size_t shard_count;
     qw_tensors tensors;

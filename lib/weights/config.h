@@ -7,7 +7,8 @@
 #include "lib/model/dims.h"
 #include "lib/weights/generation_config.h"
 
-/* Reads `text`; fills dims (checked) and the tokens of `generation` that a configuration may give. */
+/* Reads `text`; fills dims (checked) and the tokens of `generation` that a configuration may give.
+ * `error` is not NULL and holds no error yet. */
 qwen36_status qw_config_parse(const char *text, size_t length, const char *file, qw_dims *dims,
                               qw_generation *generation, qwen36_error *error);
 

@@ -24,7 +24,8 @@ typedef struct qw_generation {
 
 /* Greedy, no tokens: what holds when no file says otherwise. */
 void qw_generation_init(qw_generation *generation);
-/* Overwrites what the text gives (null counts as absent). Token ids must be below vocab_size. */
+/* Overwrites what the text gives (null counts as absent). Token ids must be below vocab_size.
+ * `error` is not NULL and holds no error yet. */
 qwen36_status qw_generation_parse(const char *text, size_t length, const char *file, int32_t vocab_size,
                                   qw_generation *generation, qwen36_error *error);
 /* The tokens that config.json itself gives, as far as `object` has them. */

@@ -12,7 +12,7 @@ FOREIGN = set("fork malloc calloc realloc free mmap abort exit printf getenv ate
 
 identifiers = set()
 for source in SOURCES:
-    identifiers |= set(re.findall(r"\w+", without_comments(source.read_text())))
+    identifiers |= set(re.findall(r"\w+", without_comments(source.read_text(), keep_literals=True)))
 makefile = (ROOT / "Makefile").read_text()
 
 for page in PAGES:

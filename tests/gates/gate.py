@@ -62,12 +62,12 @@ def exports():
     return (ROOT / "lib/exports.list").read_text().split()
 
 
-def without_comments(text):
+def without_comments(text, keep_literals=False):
     """C source with comments and the contents of literals blanked out, line structure kept."""
     def blank(match):
         piece = match.group(0)
         if piece[0] in "\"'":
-            return piece[0] + " " * (len(piece) - 2) + piece[0]
+            return piece if keep_literals else piece[0] + " " * (len(piece) - 2) + piece[0]
         return re.sub(r"[^\n]", " ", piece)
     return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', blank, text, flags=re.S)
 

@@ -77,7 +77,8 @@ def read_config(path):
     c.setdefault("layer_types", ["linear_attention" if (i + 1) % interval else "full_attention"
                                  for i in range(c["num_hidden_layers"])])
     rope = dict(text.get("rope_parameters") or {})
-    rope.setdefault("rope_type", rope.get("type", "default"))
+    kind = rope.pop("type", "default")
+    rope.setdefault("rope_type", kind)
     rope.setdefault("rope_theta", text.get("rope_theta", 10000000))
     rope.setdefault("partial_rotary_factor", text.get("partial_rotary_factor", 0.25))
     c["rope_parameters"] = rope

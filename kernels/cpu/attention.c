@@ -1,0 +1,14 @@
+#include "kernels/cpu/cpu.h"
+
+uint64_t qw_cpu_attention_scratch_bytes(const qw_backend_config *config)
+{
+    (void)config;
+    return 0;
+}
+
+qwen36_status qw_cpu_attention(qw_backend *backend, const qw_attention_args *args)
+{
+    (void)backend;
+    (void)args;
+    return QWEN36_ERROR_INTERNAL;
+}

@@ -1,0 +1,240 @@
+/* Attention of a tile of queries over KV blocks of 64 tokens:
+ *     s_j = q k_j / sqrt(hd);  m = max s_j;  p_j = e^(s_j - m);  l = sum p_j;  acc = sum p_j v_j
+ * per block, over the tokens that the query sees, j ascending; then merges in the order of the context, first
+ * the blocks of a span, then the spans:
+ *     m' = max(m1, m2);  l' = l1 e^(m1-m') + l2 e^(m2-m');  acc' likewise.
+ *
+ * A tile is some queries (rows x heads of one KV head), row by row in scratch, padded with zeros to whole
+ * vectors. Register tiles share loads of K between queries and loads of V between queries; an element's order
+ * of additions is the same in each of them: scores sum over dims in lanes and one tree, accumulators sum over
+ * tokens. K and V of tokens that a query does not see are never multiplied into its result.
+ */
+#ifndef QW_CPU_ATTENTION_IMPL_H
+#define QW_CPU_ATTENTION_IMPL_H
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/load_impl.h"
+#include "kernels/cpu/math_impl.h"
+
+/* Register tiles, as many accumulators as the registers hold: queries x 4 keys, queries x vectors of V. */
+#if defined(QW_TIER_AVX512)
+enum { ATTN_KEY_TILE = 4, ATTN_VALUE_TILE = 4, ATTN_VECTORS = 4 };
+#elif defined(QW_TIER_AVX2)
+enum { ATTN_KEY_TILE = 1, ATTN_VALUE_TILE = 2, ATTN_VECTORS = 2 };
+#else
+enum { ATTN_KEY_TILE = 1, ATTN_VALUE_TILE = 1, ATTN_VECTORS = 2 };
+#endif
+enum { ATTN_KEY_PART = 16 }; /* keys that stay in the first cache while all queries pass */
+
+/* scores[i][j] = q_i k_j for `queries` queries and 4 keys, both constants of the call. */
+static inline __attribute__((always_inline)) void score_tile(const float *q, int64_t q_stride,
+                                                             const char *k, int64_t hd, int32_t dtype,
+                                                             float *scores, const int queries)
+{
+    vf sum[4][4];
+    for (int i = 0; i < queries; i++)
+        for (int j = 0; j < 4; j++)
+            sum[i][j] = vf_zero();
+    const int64_t row = hd * (dtype == QW_F32 ? 4 : 2);
+    int64_t d = 0;
+    for (; d + VF_LANES <= hd; d += VF_LANES) {
+        vf key[4];
+        for (int j = 0; j < 4; j++)
+            key[j] = load_as(k + j * row, dtype, d, VF_LANES);
+        for (int i = 0; i < queries; i++) {
+            vf query = vf_load(q + i * q_stride + d);
+            for (int j = 0; j < 4; j++)
+                sum[i][j] = vf_fma(query, key[j], sum[i][j]);
+        }
+    }
+    for (; d < hd; d += VF_LANES)
+        for (int i = 0; i < queries; i++)
+            for (int j = 0; j < 4; j++)
+                sum[i][j] = vf_fma(vf_load(q + i * q_stride + d), load_as(k + j * row, dtype, d, hd - d),
+                                   sum[i][j]);
+    for (int i = 0; i < queries; i++)
+        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_ATTN_BLOCK);
+}
+
+/* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4. */
+static inline __attribute__((always_inline)) void score_block(const qw_attn_tile *t, const char *k,
+                                                              int64_t first, int64_t queries, int64_t keys,
+                                                              int32_t dtype)
+{
+    const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2);
+    for (int64_t part = 0; part < keys; part += ATTN_KEY_PART) {
+        const int64_t end = part + ATTN_KEY_PART < keys ? part + ATTN_KEY_PART : keys;
+        int64_t i = first;
+        for (; i + ATTN_KEY_TILE <= first + queries; i += ATTN_KEY_TILE)
+            for (int64_t j = part; j < end; j += 4)
+                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
+                           t->scores + i * QW_ATTN_BLOCK + j, ATTN_KEY_TILE);
+        for (; i < first + queries; i++)
+            for (int64_t j = part; j < end; j += 4)
+                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
+                           t->scores + i * QW_ATTN_BLOCK + j, 1);
+    }
+}
+
+/* Scores of one query into p; its maximum and sum. Lanes from `keys` on count for nothing. */
+static inline void softmax_block(float *scores, int64_t keys, float scale, float *max, float *sum)
+{
+    vf x[4];
+    const vf lowest = vf_set1(-MATH_INFINITY), factor = vf_set1(scale);
+    for (int i = 0; i < 4; i++) {
+        int64_t n = keys - i * VF_LANES;
+        n = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
+        x[i] = vf_select(vm_first(n), vf_mul(vf_load(scores + i * VF_LANES), factor), lowest);
+    }
+    *max = vf_hmax(vf_max(vf_max(x[0], x[1]), vf_max(x[2], x[3])));
+    const vf m = vf_set1(*max);
+    for (int i = 0; i < 4; i++) {
+        int64_t n = keys - i * VF_LANES;
+        n = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
+        x[i] = vf_select(vm_first(n), vf_exp(vf_sub(x[i], m)), vf_zero());
+        vf_store(scores + i * VF_LANES, x[i]);
+    }
+    *sum = vf_sum(vf_add(vf_add(x[0], x[1]), vf_add(x[2], x[3])));
+}
+
+/* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; the last vector has `lanes` elements of V. */
+static inline __attribute__((always_inline)) void value_tile(const float *p, const char *v, int64_t row,
+                                                             int32_t dtype, int64_t keys, float *acc,
+                                                             int64_t width, int64_t lanes,
+                                                             const int queries, const int vectors)
+{
+    vf sum[4][4];
+    for (int i = 0; i < queries; i++)
+        for (int c = 0; c < vectors; c++)
+            sum[i][c] = vf_zero();
+    for (int64_t j = 0; j < keys; j++) {
+        vf value[4];
+        for (int c = 0; c < vectors; c++)
+            value[c] = load_as(v + j * row, dtype, c * VF_LANES, lanes);
+        for (int i = 0; i < queries; i++) {
+            const vf weight = vf_set1(p[i * QW_ATTN_BLOCK + j]);
+            for (int c = 0; c < vectors; c++)
+                sum[i][c] = vf_fma(weight, value[c], sum[i][c]);
+        }
+    }
+    for (int i = 0; i < queries; i++)
+        for (int c = 0; c < vectors; c++)
+            vf_store(acc + i * width + c * VF_LANES, sum[i][c]);
+}
+
+/* The same for all columns from `d` on that fill `vectors` whole vectors at a time; returns where it stopped. */
+static inline __attribute__((always_inline)) int64_t value_columns(const qw_attn_tile *t, const char *v,
+                                                                   int64_t first, int64_t queries,
+                                                                   int64_t keys, int32_t dtype, int64_t d,
+                                                                   float *acc, const int vectors)
+{
+    const int64_t size = dtype == QW_F32 ? 4 : 2;
+    for (; d + vectors * VF_LANES <= t->hd; d += vectors * VF_LANES) {
+        int64_t i = first;
+        for (; i + ATTN_VALUE_TILE <= first + queries; i += ATTN_VALUE_TILE)
+            value_tile(t->scores + i * QW_ATTN_BLOCK, v + d * size, t->hd * size, dtype, keys,
+                       acc + i * t->width + d, t->width, VF_LANES, ATTN_VALUE_TILE, vectors);
+        for (; i < first + queries; i++)
+            value_tile(t->scores + i * QW_ATTN_BLOCK, v + d * size, t->hd * size, dtype, keys,
+                       acc + i * t->width + d, t->width, VF_LANES, 1, vectors);
+    }
+    return d;
+}
+
+static inline __attribute__((always_inline)) void value_block(const qw_attn_tile *t, const char *v,
+                                                              int64_t first, int64_t queries, int64_t keys,
+                                                              int32_t dtype, float *acc)
+{
+    const int64_t size = dtype == QW_F32 ? 4 : 2;
+    int64_t d = value_columns(t, v, first, queries, keys, dtype, 0, acc, ATTN_VECTORS);
+    d = value_columns(t, v, first, queries, keys, dtype, d, acc, 1);
+    for (int64_t i = first; d < t->hd && i < first + queries; i++)
+        value_tile(t->scores + i * QW_ATTN_BLOCK, v + d * size, t->hd * size, dtype, keys,
+                   acc + i * t->width + d, t->width, t->hd - d, 1, 1);
+}
+
+/* (max, sum, acc) of query i: `into` takes in `from`, which comes later in the context. */
+static inline void attn_merge_one(qw_attn_partial into, qw_attn_partial from, int64_t i, int64_t width)
+{
+    const float a = into.max[i], b = from.max[i], max = a > b ? a : b;
+    const float wa = math_exp(a - max), wb = math_exp(b - max);
+    into.max[i] = max;
+    into.sum[i] = into.sum[i] * wa + from.sum[i] * wb;
+    float *acc = into.acc + i * width;
+    const float *add = from.acc + i * width;
+    for (int64_t d = 0; d < width; d += VF_LANES)
+        vf_store(acc + d, vf_fma(vf_load(add + d), vf_set1(wb), vf_mul(vf_load(acc + d), vf_set1(wa))));
+}
+
+/* Queries first .. first + queries, all of which see `keys` tokens of the block. */
+static inline __attribute__((always_inline)) void attn_run(const qw_attn_tile *t, int64_t block,
+                                                           int64_t first, int64_t queries, int64_t keys,
+                                                           int32_t dtype)
+{
+    const char *k = t->cache + t->table[block] * t->block_stride;
+    const qw_attn_partial into = block % QW_ATTN_SPAN == 0 ? t->span : t->block;
+    score_block(t, k, first, queries, keys, dtype);
+    for (int64_t i = first; i < first + queries; i++)
+        softmax_block(t->scores + i * QW_ATTN_BLOCK, keys, t->scale, &into.max[i], &into.sum[i]);
+    value_block(t, k + t->value_offset, first, queries, keys, dtype, into.acc);
+    for (int64_t i = first; block % QW_ATTN_SPAN != 0 && i < first + queries; i++)
+        attn_merge_one(t->span, t->block, i, t->width);
+}
+
+static inline int64_t attn_visible(const qw_attn_tile *t, int64_t query, int64_t block)
+{
+    const int64_t n = t->limit[query] - block * QW_ATTN_BLOCK;
+    return n < 0 ? 0 : n > QW_ATTN_BLOCK ? QW_ATTN_BLOCK : n;
+}
+
+/* One span into t->span, for the queries that see any of it. */
+static inline __attribute__((always_inline)) void attn_span_as(const qw_attn_tile *t, int64_t span,
+                                                               int32_t dtype)
+{
+    for (int64_t block = span * QW_ATTN_SPAN; block < (span + 1) * QW_ATTN_SPAN; block++)
+        for (int64_t first = 0, end; first < t->queries; first = end) {
+            const int64_t keys = attn_visible(t, first, block);
+            for (end = first + 1; end < t->queries && attn_visible(t, end, block) == keys; end++)
+                ;
+            if (keys > 0)
+                attn_run(t, block, first, end - first, keys, dtype);
+        }
+}
+
+static void attn_span_f32(const qw_attn_tile *t, int64_t span)
+{
+    attn_span_as(t, span, QW_F32);
+}
+
+static void attn_span_bf16(const qw_attn_tile *t, int64_t span)
+{
+    attn_span_as(t, span, QW_BF16);
+}
+
+/* `into` takes in the span `from` of the queries that see any of it; the first span is copied. */
+static void attn_merge(const qw_attn_tile *t, qw_attn_partial into, qw_attn_partial from, int64_t span)
+{
+    for (int64_t i = 0; i < t->queries; i++) {
+        if (t->limit[i] <= span * QW_ATTN_SPAN * QW_ATTN_BLOCK)
+            continue;
+        if (span > 0) {
+            attn_merge_one(into, from, i, t->width);
+            continue;
+        }
+        into.max[i] = from.max[i];
+        into.sum[i] = from.sum[i];
+        memcpy(into.acc + i * t->width, from.acc + i * t->width, (size_t)t->width * sizeof(float));
+    }
+}
+
+/* o = acc / sum * sigmoid(gate), hd floats */
+static void attn_finish(const float *acc, float sum, const float *gate, float *o, int64_t hd)
+{
+    const vf total = vf_set1(sum);
+    for (int64_t d = 0; d < hd; d += VF_LANES) {
+        vf mean = vf_div(vf_load(acc + d), total);
+        store_lanes(o + d, vf_mul(mean, vf_sigmoid(load_lanes(gate + d, hd - d))), hd - d);
+    }
+}
+
+#endif

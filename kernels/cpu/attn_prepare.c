@@ -1,0 +1,14 @@
+#include "kernels/cpu/cpu.h"
+
+uint64_t qw_cpu_attn_prepare_scratch_bytes(const qw_backend_config *config)
+{
+    (void)config;
+    return 0;
+}
+
+qwen36_status qw_cpu_attn_prepare(qw_backend *backend, const qw_attn_prepare_args *args)
+{
+    (void)backend;
+    (void)args;
+    return QWEN36_ERROR_INTERNAL;
+}

@@ -1,0 +1,333 @@
+#include "lib/model/model.h"
+
+#include "lib/os/process.h"
+#include "lib/text/tokenizer.h"
+
+/* ---- sizes that follow from the options ------------------------------------------------------------- */
+
+typedef struct sizes {
+    int32_t numerics, kv_dtype, context, max_sessions, max_rows, max_segments, max_head_rows;
+    int64_t max_blocks; /* block table entries of one step */
+    qw_cache_plan cache;
+} sizes;
+
+static int32_t choose_kv_dtype(const qwen36_model_options *o)
+{
+    if (o->kv_dtype == QWEN36_KV_F32)
+        return QW_F32;
+    if (o->kv_dtype == QWEN36_KV_BF16)
+        return QW_BF16;
+    return o->numerics == QWEN36_NUMERICS_REFERENCE ? QW_F32 : QW_BF16;
+}
+
+static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options *o, sizes *s,
+                                qwen36_error *error)
+{
+    *s = (sizes){.numerics = o->numerics,
+                 .kv_dtype = choose_kv_dtype(o),
+                 .context = QW_MIN(o->context_length, dims->max_positions),
+                 .max_sessions = o->max_sessions,
+                 .max_rows = o->max_batch_tokens};
+    s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
+    s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
+    s->max_blocks = (int64_t)s->max_segments * ((s->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK);
+    return qw_cache_plan_make(dims, s->kv_dtype, s->max_sessions, s->context, o->cache_bytes, &s->cache, error);
+}
+
+static qw_backend_config backend_config(const qw_allocator *allocator, const qw_log *log, const qw_dims *dims,
+                                        const qwen36_model_options *o, const sizes *s)
+{
+    return (qw_backend_config){.allocator = allocator,
+                               .log = log,
+                               .dims = dims,
+                               .numerics = s->numerics,
+                               .kv_dtype = s->kv_dtype,
+                               .cpu_tier = o->cpu_tier,
+                               .threads = o->threads,
+                               .max_rows = s->max_rows,
+                               .max_segments = s->max_segments,
+                               .max_head_rows = s->max_head_rows,
+                               .max_context = s->context};
+}
+
+/* ---- loading, in the order of what depends on what --------------------------------------------------- */
+
+static qwen36_status open_guards(qwen36_model *m, qwen36_error *error)
+{
+    if (qw_mutex_init(&m->lock) != QWEN36_OK)
+        return qw_fail(error, QWEN36_ERROR_SYSTEM, "the system gave no lock");
+    if (qw_cond_init(&m->turn_free) != QWEN36_OK) {
+        qw_mutex_destroy(&m->lock);
+        return qw_fail(error, QWEN36_ERROR_SYSTEM, "the system gave no condition variable");
+    }
+    m->guards_open = true;
+    return QWEN36_OK;
+}
+
+static qwen36_status load_tokenizer(qwen36_model *m, const char *directory, qwen36_error *error)
+{
+    qwen36_error inner = QWEN36_ERROR_INIT;
+    qwen36_status status = qw_tokenizer_load(&m->allocator, directory, &m->tokenizer, &inner);
+    m->live = m->dims.vocab_size;
+    if (status == QWEN36_ERROR_NO_TOKENIZER) {
+        qw_log_write(&m->log, QWEN36_LOG_INFO, "%s has no tokenizer: token ids only", directory);
+        return QWEN36_OK;
+    }
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "%s", inner.message);
+    m->live = qw_tokenizer_size(m->tokenizer);
+    if (m->live > m->dims.vocab_size)
+        return qw_fail(error, QWEN36_ERROR_TOKENIZER,
+                       "the tokenizer has ids up to %d, but the embedding has only %d rows", m->live - 1,
+                       m->dims.vocab_size);
+    return QWEN36_OK;
+}
+
+static qwen36_status load_weights(qwen36_model *m, const char *directory, const qwen36_model_options *o,
+                                  qwen36_error *error)
+{
+    qw_checkpoint *checkpoint = NULL;
+    qwen36_status status = qw_checkpoint_open(&m->allocator, directory, &checkpoint, error);
+    if (status != QWEN36_OK)
+        return status;
+    m->dims = checkpoint->dims;
+    m->generation = checkpoint->generation;
+    m->parameters = checkpoint->parameters;
+    m->weight_bytes = qw_weights_bytes(checkpoint);
+    status = load_tokenizer(m, directory, error);
+    if (status == QWEN36_OK)
+        status = qw_weights_bind(&m->allocator, checkpoint, o->weights_access, o->progress, o->progress_user,
+                                 &m->weights, error);
+    qw_checkpoint_close(checkpoint);
+    return status;
+}
+
+static qwen36_status create_step_memory(qwen36_model *m, const sizes *s, qwen36_error *error)
+{
+    qwen36_status status = qw_workspace_create(&m->work, &m->dims, s->max_rows, &m->backend);
+    if (status == QWEN36_OK)
+        status = qw_cache_create(&m->cache, &m->allocator, &s->cache, m->dims.vocab_size, &m->backend);
+    if (status == QWEN36_OK)
+        status = qw_batch_create(&m->batch, &m->allocator, s->max_rows, s->max_segments, s->max_blocks);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "no memory for cache and workspace: %llu bytes of KV, %llu of states",
+                       (unsigned long long)s->cache.kv_bytes, (unsigned long long)s->cache.state_bytes);
+    m->sample_rows = qw_alloc(&m->allocator, (size_t)s->max_sessions, sizeof *m->sample_rows);
+    m->head_rows = qw_alloc(&m->allocator, 2 * (size_t)s->max_head_rows, sizeof *m->head_rows);
+    if (m->sample_rows == NULL || m->head_rows == NULL)
+        return qw_fail_memory(error, (uint64_t)s->max_sessions * sizeof *m->sample_rows);
+    return QWEN36_OK;
+}
+
+static qwen36_status open_backend(qwen36_model *m, const qwen36_model_options *o, const sizes *s,
+                                  qw_backend_opener opener, qwen36_error *error)
+{
+    qw_backend_config config = backend_config(&m->allocator, &m->log, &m->dims, o, s);
+    qwen36_status status = opener(&config, &m->backend, error);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "the backend could not be opened");
+    m->backend_open = true;
+    return qw_network_create(&m->network, &m->allocator, &m->dims, &m->weights, &m->backend, error);
+}
+
+static void adopt_sizes(qwen36_model *m, const sizes *s)
+{
+    m->numerics = s->numerics;
+    m->context = s->context;
+    m->max_sessions = s->max_sessions;
+    m->max_rows = s->max_rows;
+    m->max_segments = s->max_segments;
+    m->max_head_rows = s->max_head_rows;
+}
+
+static qwen36_status load(qwen36_model *m, const char *directory, const qwen36_model_options *o,
+                          qw_backend_opener opener, qwen36_error *error)
+{
+    sizes s;
+    qwen36_status status = open_guards(m, error);
+    if (status == QWEN36_OK)
+        status = load_weights(m, directory, o, error);
+    if (status == QWEN36_OK)
+        status = make_sizes(&m->dims, o, &s, error);
+    if (status != QWEN36_OK)
+        return status;
+    adopt_sizes(m, &s);
+    status = open_backend(m, o, &s, opener, error);
+    if (status == QWEN36_OK)
+        status = create_step_memory(m, &s, error);
+    if (status == QWEN36_OK)
+        qw_log_write(&m->log, QWEN36_LOG_INFO, "loaded %s: %llu parameters, backend %s, %d threads", directory,
+                     (unsigned long long)m->parameters, m->backend.name, m->backend.threads);
+    return status;
+}
+
+qwen36_status qw_model_open(const char *directory, const qwen36_model_options *options,
+                            qw_backend_opener open_with, qwen36_model **model, qwen36_error *error)
+{
+    qw_allocator allocator;
+    qwen36_status status = qw_allocator_adopt(options->allocator, &allocator, error);
+    if (status != QWEN36_OK)
+        return status;
+    qwen36_model *m = qw_alloc(&allocator, 1, sizeof *m);
+    if (m == NULL)
+        return qw_fail_memory(error, sizeof *m);
+    m->allocator = allocator;
+    m->log = (qw_log){options->log, options->log_user};
+    m->process = qw_process_id();
+    atomic_init(&m->references, 1);
+    status = load(m, directory, options, open_with, error);
+    if (status != QWEN36_OK) {
+        qw_model_close(m);
+        return status;
+    }
+    *model = m;
+    return QWEN36_OK;
+}
+
+void qw_model_close(qwen36_model *m)
+{
+    qw_allocator allocator = m->allocator;
+    qw_free(&allocator, m->head_rows);
+    qw_free(&allocator, m->sample_rows);
+    qw_batch_destroy(&m->batch, &allocator);
+    if (m->backend_open) {
+        qw_cache_destroy(&m->cache, &allocator, &m->backend);
+        qw_workspace_destroy(&m->work, &m->backend);
+        qw_network_destroy(&m->network, &allocator, &m->backend);
+        m->backend.ops->destroy(&m->backend);
+    }
+    qw_weights_release(&m->weights);
+    qw_tokenizer_destroy(m->tokenizer);
+    if (m->guards_open) {
+        qw_cond_destroy(&m->turn_free);
+        qw_mutex_destroy(&m->lock);
+    }
+    qw_free(&allocator, m);
+}
+
+/* ---- facts --------------------------------------------------------------------------------------------- */
+
+static uint64_t session_bytes(const sizes *s)
+{
+    uint64_t timeline = (uint64_t)s->context * 5 + (uint64_t)s->context / QW_KV_BLOCK * 4;
+    return s->cache.logits_bytes + (uint64_t)s->max_sessions * timeline;
+}
+
+static uint64_t saturating_sum(const uint64_t *values, int32_t count)
+{
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (!qw_add(sum, values[i], &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+qwen36_status qw_model_estimate(const char *directory, const qwen36_model_options *o,
+                                qwen36_memory_estimate *e, qwen36_error *error)
+{
+    qw_allocator allocator;
+    qw_checkpoint *checkpoint = NULL;
+    sizes s;
+    qwen36_status status = qw_allocator_adopt(o->allocator, &allocator, error);
+    if (status == QWEN36_OK)
+        status = qw_checkpoint_open(&allocator, directory, &checkpoint, error);
+    if (status != QWEN36_OK)
+        return status;
+    const qw_dims *dims = &checkpoint->dims;
+    status = make_sizes(dims, o, &s, error);
+    if (status == QWEN36_OK) {
+        qw_log log = {0};
+        qw_backend_config config = backend_config(&allocator, &log, dims, o, &s);
+        uint64_t work[3] = {qw_workspace_bytes(dims, s.max_rows),
+                            qw_batch_bytes(s.max_rows, s.max_segments, s.max_blocks),
+                            qw_backend_scratch_bytes(&config)};
+        e->weight_bytes = qw_weights_bytes(checkpoint);
+        e->cache_bytes = s.cache.kv_bytes;
+        e->state_bytes = s.cache.state_bytes;
+        e->workspace_bytes = saturating_sum(work, 3);
+        e->session_bytes = session_bytes(&s);
+        uint64_t all[5] = {e->weight_bytes, e->cache_bytes, e->state_bytes, e->workspace_bytes,
+                           e->session_bytes};
+        e->total_bytes = saturating_sum(all, 5);
+    }
+    qw_checkpoint_close(checkpoint);
+    return status;
+}
+
+static void describe_dims(const qw_dims *d, qwen36_model_info *info)
+{
+    info->is_moe = d->is_moe;
+    info->vocab_size = d->vocab_size;
+    info->bitmask_words = (d->vocab_size - 1) / 32 + 1;
+    info->hidden_size = d->hidden;
+    info->layers = d->layers;
+    info->attention_layers = d->full_layers;
+    info->heads = d->heads;
+    info->kv_heads = d->kv_heads;
+    info->head_dim = d->head_dim;
+    info->linear_key_heads = d->lin_k_heads;
+    info->linear_value_heads = d->lin_v_heads;
+    info->linear_key_dim = d->lin_k_dim;
+    info->linear_value_dim = d->lin_v_dim;
+    info->intermediate_size = d->intermediate;
+    info->experts = d->experts;
+    info->experts_per_token = d->top_k;
+    info->expert_size = d->expert_size;
+    info->shared_expert_size = d->shared_size;
+    info->tied_head = d->tied_head;
+    info->max_positions = d->max_positions;
+}
+
+void qw_model_describe(const qwen36_model *m, qwen36_model_info *info)
+{
+    describe_dims(&m->dims, info);
+    info->token_count = m->live;
+    info->context_length = m->context;
+    info->max_sessions = m->max_sessions;
+    info->max_batch_tokens = m->max_rows;
+    info->threads = m->backend.threads;
+    info->numerics = m->numerics;
+    info->kv_dtype = m->cache.plan.kv_dtype == QW_BF16 ? QWEN36_KV_BF16 : QWEN36_KV_F32;
+    info->cpu_tier = m->backend.cpu_tier;
+    info->kv_block_tokens = QW_KV_BLOCK;
+    info->kv_blocks = m->cache.plan.blocks;
+    info->bos_token = m->generation.bos_token;
+    info->pad_token = m->generation.pad_token;
+    info->parameters = m->parameters;
+    info->weight_bytes = m->weight_bytes;
+    info->kv_token_bytes = m->cache.plan.kv_token_bytes;
+    info->state_bytes = m->cache.plan.slot_bytes;
+}
+
+/* ---- the turn ------------------------------------------------------------------------------------------ */
+
+bool qw_model_has_turn(qwen36_model *m)
+{
+    qw_mutex_lock(&m->lock);
+    bool mine = m->turn_taken && qw_thread_is_current(m->turn_owner);
+    qw_mutex_unlock(&m->lock);
+    return mine;
+}
+
+qwen36_status qw_model_take_turn(qwen36_model *m, qwen36_error *error)
+{
+    qw_mutex_lock(&m->lock);
+    if (m->turn_taken && qw_thread_is_current(m->turn_owner)) {
+        qw_mutex_unlock(&m->lock);
+        return qw_fail(error, QWEN36_ERROR_BUSY, "called from a callback of a call on the same model");
+    }
+    while (m->turn_taken)
+        qw_cond_wait(&m->turn_free, &m->lock);
+    m->turn_taken = true;
+    m->turn_owner = qw_thread_current();
+    qw_mutex_unlock(&m->lock);
+    return QWEN36_OK;
+}
+
+void qw_model_give_turn(qwen36_model *m)
+{
+    qw_mutex_lock(&m->lock);
+    m->turn_taken = false;
+    qw_cond_signal(&m->turn_free);
+    qw_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,68 @@
+/* The model: what is loaded once and shared by its sessions.
+ *
+ * Owns the weights, the backend and its memory, the cache pools and the tokenizer. Two guards:
+ *   lock  short critical sections: pools, session count, the turn flag
+ *   turn  one step or sample at a time; taken for long, and no lock is held meanwhile, so callbacks run free
+ */
+#ifndef QW_MODEL_MODEL_H
+#define QW_MODEL_MODEL_H
+
+#include "lib/model/forward.h"
+#include "lib/os/threads.h"
+#include "lib/session/batch.h"
+
+#include <stdatomic.h>
+
+struct qwen36_model {
+    qw_allocator allocator;
+    qw_log log;
+    int64_t process; /* that loaded it */
+    _Atomic int32_t references;
+
+    qw_dims dims;
+    qw_generation generation;
+    qwen36_tokenizer *tokenizer; /* NULL: none */
+    int32_t live;                /* vocabulary rows with a token */
+    uint64_t parameters, weight_bytes;
+
+    int32_t numerics, context, max_sessions, max_rows, max_segments; /* the options in force */
+
+    qw_weights weights;
+    qw_backend backend;
+    bool backend_open;
+    qw_network network;
+    qw_workspace work;
+    qw_cache cache;
+    qw_batch_builder batch;
+    qw_sample_row *sample_rows; /* [max_sessions] */
+    int32_t *head_rows;         /* [2][max_head_rows]: in and out rows of a head call */
+    int32_t max_head_rows;
+
+    qw_mutex lock;
+    qw_cond turn_free;
+    bool guards_open;
+    bool turn_taken;
+    qw_thread turn_owner;
+    int32_t session_count;
+};
+
+/* How the backend is opened: qw_backend_open, or another one in tests. */
+typedef qwen36_status (*qw_backend_opener)(const qw_backend_config *config, qw_backend *out,
+                                           qwen36_error *error);
+
+/* Options must have been adopted and checked (lib/api/options.h). */
+qwen36_status qw_model_open(const char *directory, const qwen36_model_options *options,
+                            qw_backend_opener open_backend, qwen36_model **model, qwen36_error *error);
+void qw_model_close(qwen36_model *model);
+
+qwen36_status qw_model_estimate(const char *directory, const qwen36_model_options *options,
+                                qwen36_memory_estimate *estimate, qwen36_error *error);
+void qw_model_describe(const qwen36_model *model, qwen36_model_info *info);
+
+/* Waits for the turn; QWEN36_ERROR_BUSY when this very thread holds it (a call out of a callback). */
+qwen36_status qw_model_take_turn(qwen36_model *model, qwen36_error *error);
+void qw_model_give_turn(qwen36_model *model);
+/* Whether this thread holds the turn. */
+bool qw_model_has_turn(qwen36_model *model);
+
+#endif

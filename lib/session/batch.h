@@ -1,0 +1,37 @@
+/* Builds the rows of a step in one block of int32 memory that was sized at load. */
+#ifndef QW_SESSION_BATCH_H
+#define QW_SESSION_BATCH_H
+
+#include "lib/backend.h"
+
+typedef struct qw_batch_builder {
+    int32_t max_rows, max_segments;
+    int64_t max_blocks;
+    int32_t *memory;
+    uint64_t bytes;
+    qw_buffer buffer; /* describes memory */
+    int32_t *ids, *positions, *kv_index, *block_table;
+    qw_segment *segment;
+    qw_state_write *write;
+    int32_t rows, segments, writes, blocks; /* so far */
+} qw_batch_builder;
+
+uint64_t qw_batch_bytes(int32_t max_rows, int32_t max_segments, int64_t max_blocks);
+qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_allocator *a, int32_t max_rows,
+                              int32_t max_segments, int64_t max_blocks);
+void qw_batch_destroy(qw_batch_builder *builder, const qw_allocator *a);
+
+/* One sequence's next rows: tokens [position, position + count) of it. */
+typedef struct qw_batch_part {
+    const int32_t *tokens; /* [count] */
+    int32_t position, count;
+    const int32_t *blocks; /* block table of the sequence, through its last row */
+    int32_t state_read, state_write;
+} qw_batch_part;
+
+void qw_batch_begin(qw_batch_builder *builder);
+/* Returns the first row of the part. The caller keeps within the limits given at create. */
+int32_t qw_batch_add(qw_batch_builder *builder, const qw_batch_part *part);
+qw_batch qw_batch_finish(const qw_batch_builder *builder);
+
+#endif

@@ -1,0 +1,223 @@
+"""Runs the tests: tests/run.py [STEP ...], all steps by default; `make test` and its relatives call it.
+
+A step builds what it needs and runs programs that each count their own tests: unit test programs (Criterion, or the
+in-process runner of tests/harness.c under sanitizers), gates, Python tests, shell tests of the examples, fuzzers.
+The output of a program is shown only when something in it failed. The last line is `N passed, N failed, N skipped`;
+the exit status is 1 when a test failed or none passed.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BACKEND = os.environ.get("BACKEND", "cpu")
+JOBS = os.cpu_count() or 1
+VENV = ROOT / "build/venv/bin/python"
+ASSETS = pathlib.Path(os.environ.get("QWEN36_ASSETS", ROOT.parent / "shared/assets"))
+SUMMARY = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
+
+# Every test also runs under the address and undefined sanitizers. Under the thread sanitizer, ten times slower, run
+# those in which threads meet.
+THREADED = ["threads", "pool", "session", "step", "schedule", "model", "generate", "laws", "concurrent", "tokenizer"]
+SANITIZERS = {
+    "asan": ("address,undefined", lambda name: True),
+    "ubsan": ("undefined", lambda name: True),
+    "tsan": ("thread", lambda name: any(word in name for word in THREADED)),
+}
+SANITIZER_OPTIONS = {
+    "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "second_deadlock_stack=1:allocator_may_return_null=1",
+}
+
+
+class Tally:
+    """Passed, failed and skipped tests, and the texts of the failures."""
+
+    def __init__(self, passed=0, failed=0, skipped=0, texts=()):
+        self.passed, self.failed, self.skipped, self.texts = passed, failed, skipped, list(texts)
+
+    def __add__(self, other):
+        return Tally(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped,
+                     self.texts + other.texts)
+
+
+def execute(command, timeout, **environment):
+    """(exit status, output) of a command in a process group of its own; status None: it ran out of time."""
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, env={**os.environ, **environment},
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    try:
+        output = process.communicate(timeout=timeout)[0]
+        return process.returncode, output.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return None, process.communicate()[0].decode(errors="replace")
+
+
+def judged(name, status, output, counts):
+    """The tally of a program from its exit status and the counts that it reported, None if it reported none."""
+    passed, failed, skipped = counts or (int(status == 0), 0, 0)
+    if status != 0 and failed == 0:
+        failed = 1
+    verdict = "ran out of time" if status is None else f"exit status {status}"
+    return Tally(passed, failed, skipped, [f"---- {name}: {verdict}\n{output.rstrip()}\n"] if failed else [])
+
+
+def last_summary(output):
+    found = SUMMARY.findall(output)
+    return tuple(int(number or 0) for number in found[-1]) if found else None
+
+
+def run_program(command, timeout=900, **environment):
+    status, output = execute(command, timeout, **environment)
+    return judged(pathlib.Path(command[-1]).name, status, output, last_summary(output))
+
+
+def run_criterion(program):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        status, output = execute([program, "-j", JOBS, f"--json={file.name}"], 900)
+        try:
+            report = json.load(file)
+            counts = (report["passed"], report["failed"] + report["errored"], report["skipped"])
+        except (ValueError, KeyError):
+            counts = None
+    return judged(program.name, status, output, counts)
+
+
+def together(function, items):
+    """The sum of function(item), as many at a time as there are processors."""
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        return sum(pool.map(function, items), Tally())
+
+
+def build(*words):
+    """Builds; a tally that holds nothing, or a failure."""
+    variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "CFLAGS", "LDFLAGS", "V")
+                 if name in os.environ and not any(word.startswith(name + "=") for word in words)]
+    status, output = execute([os.environ.get("MAKE", "make"), *variables, *words], 1800)
+    return Tally() if status == 0 else judged("make " + shlex.join(words), status, output, (0, 1, 0))
+
+
+def programs(folder, pattern="test_*"):
+    """The test programs of a build, one per source file (an old program of a deleted file is none)."""
+    sources = sorted((ROOT / "tests/unit").glob(pattern + ".c"))
+    return [folder / "tests" / source.stem for source in sources]
+
+
+def unit():
+    built = build("lib", "unit")
+    return built if built.failed else together(run_criterion, programs(ROOT / "build" / BACKEND))
+
+
+def sanitized(name):
+    """The unit tests in one process per file, everything compiled under a sanitizer."""
+    flags, chosen = SANITIZERS[name]
+    folder = ROOT / f"build/{BACKEND}-{name}"
+    tests = [program for program in programs(folder) if chosen(program.name)]
+    targets = [program.relative_to(ROOT) for program in tests]
+    built = build(*map(str, targets), f"VARIANT=-{name}", f"SANITIZE={flags}", "INPROCESS=1",
+                  "CFLAGS=-O1 " + os.environ.get("CFLAGS", ""))
+    if built.failed:
+        return built
+    # The thread sanitizer wants its memory map where this address randomisation off puts it.
+    prefix = ["setarch", "-R"] if name == "tsan" else []
+    return together(lambda test: run_program([*prefix, test], 1500, **SANITIZER_OPTIONS), tests)
+
+
+def seeds(name):
+    """The files that tests/fuzz/NAME.seeds lists as patterns, in the tree or (assets:PATTERN) among the assets."""
+    listing = ROOT / f"tests/fuzz/{name}.seeds"
+    found = []
+    for line in listing.read_text().split() if listing.exists() else []:
+        base, pattern = (ASSETS, line[7:]) if line.startswith("assets:") else (ROOT, line)
+        found += [path for path in sorted(base.glob(pattern)) if path.is_file() and path.stat().st_size < 1 << 16]
+    return found
+
+
+def run_fuzzer(program):
+    """One fuzzer for FUZZ_SECONDS, from its seeds and what earlier runs found interesting."""
+    corpus = ROOT / "build/corpus" / program.name
+    findings = ROOT / "build/findings"
+    for folder in (corpus, findings):
+        folder.mkdir(parents=True, exist_ok=True)
+    for path in seeds(program.name):
+        (corpus / f"seed-{abs(hash(path.as_posix())):x}").write_bytes(path.read_bytes())
+    seconds = int(os.environ.get("FUZZ_SECONDS", "60"))
+    words = ROOT / f"tests/fuzz/{program.name}.dict"
+    command = [program, f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1",
+               f"-artifact_prefix={findings}/{program.name}-", *([f"-dict={words}"] if words.exists() else []), corpus]
+    status, output = execute(command, seconds * 3 + 120, **SANITIZER_OPTIONS)
+    return judged(program.name, status, output, None)
+
+
+def fuzz():
+    folder = ROOT / f"build/{BACKEND}-fuzz"
+    built = build("fuzzers", "VARIANT=-fuzz", "SANITIZE=fuzzer-no-link,address,undefined",
+                  "SANITIZE_LINK=fuzzer,address,undefined", "CC=" + os.environ.get("FUZZ_CC", "clang"),
+                  "CFLAGS=-O1 " + os.environ.get("CFLAGS", ""))
+    if built.failed:
+        return built
+    return together(run_fuzzer, [folder / "fuzz" / source.stem for source in sorted(ROOT.glob("tests/fuzz/fuzz_*.c"))])
+
+
+def short_fuzz():
+    os.environ["FUZZ_SECONDS"] = os.environ.get("SHORT_FUZZ_SECONDS", "5")
+    return fuzz()
+
+
+def scripts(interpreter, *patterns):
+    def step():
+        built = build("lib", "examples")
+        if built.failed:
+            return built
+        found = sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+        return sum((run_program([interpreter, path], BUILD=f"build/{BACKEND}") for path in found), Tally())
+    return step
+
+
+GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")
+STEPS = {
+    "unit": unit,
+    "gates": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in GATES)),
+    "python": scripts(VENV, "tests/python/test_*.py", "tests/golden/test_*.py"),
+    "examples": scripts("sh", "tests/examples/*.sh"),
+    "short-fuzz": short_fuzz,
+    "asan": lambda: sanitized("asan"),
+    "tsan": lambda: sanitized("tsan"),
+}
+MORE_STEPS = {
+    "ubsan": lambda: sanitized("ubsan"),
+    "fuzz": fuzz,
+    "check-abi": scripts(sys.executable, "tests/gates/abi.py"),
+    "check-symbols": scripts(sys.executable, "tests/gates/symbols.py"),
+    "check-header": lambda: scripts(sys.executable, "tests/gates/header.py")() + scripts(VENV, "tests/python/test_cdef.py")(),
+    "check-style": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in ("style", "includes", "docs"))),
+}
+
+
+def main():
+    total = Tally()
+    for name in sys.argv[1:] or STEPS:
+        begin = time.monotonic()
+        tally = {**STEPS, **MORE_STEPS}[name]()
+        print("".join(tally.texts), end="")
+        failed = f"  {tally.failed} FAILED" if tally.failed else ""
+        print(f"{name:14} {tally.passed:5} ok  {tally.skipped:3} skipped {time.monotonic() - begin:6.0f} s{failed}",
+              flush=True)
+        total += tally
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
