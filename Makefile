@@ -1,9 +1,9 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
-# Sources are found by name: lib/*/*.c, kernels/reference/*.c and kernels/$(BACKEND)/*.c make the library;
-# tests/unit/test_*.c (other files there are shared by all), tests/bench/*.c, tests/fuzz/fuzz_*.c and examples/*.c
-# make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants under
-# build/$(BACKEND)-asan/ and so on.
+# Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, kernels/reference/*.c judges it
+# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/*.c, tests/fuzz/fuzz_*.c and
+# examples/*.c make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
+# under build/$(BACKEND)-asan/ and so on.
 
 MAKEFLAGS += --no-builtin-rules
 ifeq (,$(findstring -j,$(MAKEFLAGS)))
@@ -14,21 +14,21 @@ endif
 
 # ---- variables for the caller --------------------------------------------------------------------------------
 
-BACKEND = cpu
+BACKEND ?= cpu
 ifeq ($(origin CC),default)
 CC = gcc
 endif
-CXX = g++
-CFLAGS =
-LDFLAGS =
-V = 0
-DEPS = install
-PYTHON = python3
-FUZZ_CC = clang
-FUZZ_SECONDS = 60
-BENCH_ARGS =
+CXX ?= g++
+CFLAGS ?=
+LDFLAGS ?=
+V ?= 0
+DEPS ?= install
+PYTHON ?= python3
+FUZZ_CC ?= clang
+FUZZ_SECONDS ?= 60
+BENCH_ARGS ?=
 
-DESTDIR =
+DESTDIR ?=
 prefix = /usr/local
 exec_prefix = $(prefix)
 libdir = $(exec_prefix)/lib
@@ -55,7 +55,8 @@ AR = $(CROSS)ar
 OBJCOPY = $(CROSS)objcopy
 
 BUILD = build/$(BACKEND)$(VARIANT)
-LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/reference/*.c kernels/$(BACKEND)/*.c))
+LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/$(BACKEND)/*.c))
+JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
@@ -76,6 +77,7 @@ LIB_SOURCES := $(filter-out $(TIERS:%=\%_%.c),$(LIB_SOURCES))
 endif
 
 OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
+JUDGE_OBJECTS := $(JUDGE_SOURCES:%.c=$(BUILD)/%.o)
 TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
 EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
 BENCHES := $(BENCH_SOURCES:tests/bench/%.c=$(BUILD)/bench/%)
@@ -87,9 +89,9 @@ WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wcast-qual 
 LANGUAGE = -std=c11 -D_POSIX_C_SOURCE=200809L -pthread
 
 # These come after the caller's CFLAGS, because the library's promises rest on them. Results are defined bit by
-# bit: no contraction to FMA, no fast math. The library never ends the process: no fortified calls (__*_chk) and
+# bit: no contraction to FMA, no fast math (that sqrt leaves errno alone changes no bit, and needs no libm). It never ends the process: no fortified calls (__*_chk) and
 # no stack protector (__stack_chk_fail), for both abort it; tests/gates/symbols.py looks for them.
-FIXED = -ffp-contract=off -fno-fast-math -U_FORTIFY_SOURCE -fno-stack-protector
+FIXED = -ffp-contract=off -fno-fast-math -fno-math-errno -U_FORTIFY_SOURCE -fno-stack-protector
 
 # SANITIZE is a list for -fsanitize; SANITIZE_LINK the list for programs where it differs.
 comma = ,
@@ -148,7 +150,8 @@ $(BUILD)/qwen36.map: lib/exports.list
 
 $(BUILD)/libqwen36.so.$(VERSION): $(OBJECTS) $(BUILD)/qwen36.map
 	$(call say,LINK,$@)
-	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(BUILD)/qwen36.map -o $@ $(OBJECTS) $(LIBS)
+	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(BUILD)/qwen36.map \
+	    $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $(OBJECTS) $(LIBS)
 
 $(BUILD)/libqwen36.so: $(BUILD)/libqwen36.so.$(VERSION)
 	@ln -sf $(notdir $<) $(BUILD)/$(SONAME)
@@ -161,9 +164,9 @@ $(BUILD)/libqwen36.a: $(OBJECTS) lib/exports.list
 	$(Q)$(OBJCOPY) --keep-global-symbols=lib/exports.list $(BUILD)/qwen36.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/qwen36.o
 
-# The same objects with their internal names, for tests and benchmarks.
-$(BUILD)/internal.a: $(OBJECTS)
-	@rm -f $@ && $(AR) rcsT $@ $(OBJECTS)
+# The same objects with their internal names, and the reference kernels, for tests and benchmarks.
+$(BUILD)/internal.a: $(OBJECTS) $(JUDGE_OBJECTS)
+	@rm -f $@ && $(AR) rcsT $@ $^
 
 # The header as cffi and bindgen read it: no directives but plain #define, no attributes.
 cdef: $(BUILD)/qwen36.cdef.h

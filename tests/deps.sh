@@ -40,6 +40,7 @@ look() {
     need libc6-dev compiles stdlib.h
     need binutils have objcopy
     have "$cc" || case $cc in
+    gcc) ;;
     *-gcc) need "gcc-$(echo "${cc%-gcc}" | tr _ -)" false ;;
     *) need "$cc" false ;;
     esac

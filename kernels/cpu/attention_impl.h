@@ -26,10 +26,15 @@ enum { ATTN_KEY_TILE = 1, ATTN_VALUE_TILE = 1, ATTN_VECTORS = 2 };
 #endif
 enum { ATTN_KEY_PART = 16 }; /* keys that stay in the first cache while all queries pass */
 
+static float attn_scale(int64_t hd)
+{
+    return inverse_root((float)hd, 1.0f, 0.0f);
+}
+
 /* scores[i][j] = q_i k_j for `queries` queries and 4 keys, both constants of the call. */
-static inline __attribute__((always_inline)) void score_tile(const float *q, int64_t q_stride,
-                                                             const char *k, int64_t hd, int32_t dtype,
-                                                             float *scores, const int queries)
+static inline __attribute__((always_inline)) void score_tile(const float *q, int64_t q_stride, const char *k,
+                                                             int64_t hd, int32_t dtype, float *scores,
+                                                             const int queries)
 {
     vf sum[4][4];
     for (int i = 0; i < queries; i++)
@@ -50,16 +55,15 @@ static inline __attribute__((always_inline)) void score_tile(const float *q, int
     for (; d < hd; d += VF_LANES)
         for (int i = 0; i < queries; i++)
             for (int j = 0; j < 4; j++)
-                sum[i][j] = vf_fma(vf_load(q + i * q_stride + d), load_as(k + j * row, dtype, d, hd - d),
-                                   sum[i][j]);
+                sum[i][j] =
+                    vf_fma(vf_load(q + i * q_stride + d), load_as(k + j * row, dtype, d, hd - d), sum[i][j]);
     for (int i = 0; i < queries; i++)
-        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_ATTN_BLOCK);
+        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_KV_BLOCK);
 }
 
 /* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4. */
-static inline __attribute__((always_inline)) void score_block(const qw_attn_tile *t, const char *k,
-                                                              int64_t first, int64_t queries, int64_t keys,
-                                                              int32_t dtype)
+static inline __attribute__((always_inline)) void
+score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries, int64_t keys, int32_t dtype)
 {
     const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2);
     for (int64_t part = 0; part < keys; part += ATTN_KEY_PART) {
@@ -68,11 +72,11 @@ static inline __attribute__((always_inline)) void score_block(const qw_attn_tile
         for (; i + ATTN_KEY_TILE <= first + queries; i += ATTN_KEY_TILE)
             for (int64_t j = part; j < end; j += 4)
                 score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
-                           t->scores + i * QW_ATTN_BLOCK + j, ATTN_KEY_TILE);
+                           t->scores + i * QW_KV_BLOCK + j, ATTN_KEY_TILE);
         for (; i < first + queries; i++)
             for (int64_t j = part; j < end; j += 4)
                 score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
-                           t->scores + i * QW_ATTN_BLOCK + j, 1);
+                           t->scores + i * QW_KV_BLOCK + j, 1);
     }
 }
 
@@ -100,8 +104,8 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
 /* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; the last vector has `lanes` elements of V. */
 static inline __attribute__((always_inline)) void value_tile(const float *p, const char *v, int64_t row,
                                                              int32_t dtype, int64_t keys, float *acc,
-                                                             int64_t width, int64_t lanes,
-                                                             const int queries, const int vectors)
+                                                             int64_t width, int64_t lanes, const int queries,
+                                                             const int vectors)
 {
     vf sum[4][4];
     for (int i = 0; i < queries; i++)
@@ -112,7 +116,7 @@ static inline __attribute__((always_inline)) void value_tile(const float *p, con
         for (int c = 0; c < vectors; c++)
             value[c] = load_as(v + j * row, dtype, c * VF_LANES, lanes);
         for (int i = 0; i < queries; i++) {
-            const vf weight = vf_set1(p[i * QW_ATTN_BLOCK + j]);
+            const vf weight = vf_set1(p[i * QW_KV_BLOCK + j]);
             for (int c = 0; c < vectors; c++)
                 sum[i][c] = vf_fma(weight, value[c], sum[i][c]);
         }
@@ -122,7 +126,8 @@ static inline __attribute__((always_inline)) void value_tile(const float *p, con
             vf_store(acc + i * width + c * VF_LANES, sum[i][c]);
 }
 
-/* The same for all columns from `d` on that fill `vectors` whole vectors at a time; returns where it stopped. */
+/* The same for all columns from `d` on that fill `vectors` whole vectors at a time; returns where it stopped.
+ */
 static inline __attribute__((always_inline)) int64_t value_columns(const qw_attn_tile *t, const char *v,
                                                                    int64_t first, int64_t queries,
                                                                    int64_t keys, int32_t dtype, int64_t d,
@@ -132,10 +137,10 @@ static inline __attribute__((always_inline)) int64_t value_columns(const qw_attn
     for (; d + vectors * VF_LANES <= t->hd; d += vectors * VF_LANES) {
         int64_t i = first;
         for (; i + ATTN_VALUE_TILE <= first + queries; i += ATTN_VALUE_TILE)
-            value_tile(t->scores + i * QW_ATTN_BLOCK, v + d * size, t->hd * size, dtype, keys,
+            value_tile(t->scores + i * QW_KV_BLOCK, v + d * size, t->hd * size, dtype, keys,
                        acc + i * t->width + d, t->width, VF_LANES, ATTN_VALUE_TILE, vectors);
         for (; i < first + queries; i++)
-            value_tile(t->scores + i * QW_ATTN_BLOCK, v + d * size, t->hd * size, dtype, keys,
+            value_tile(t->scores + i * QW_KV_BLOCK, v + d * size, t->hd * size, dtype, keys,
                        acc + i * t->width + d, t->width, VF_LANES, 1, vectors);
     }
     return d;
@@ -149,16 +154,17 @@ static inline __attribute__((always_inline)) void value_block(const qw_attn_tile
     int64_t d = value_columns(t, v, first, queries, keys, dtype, 0, acc, ATTN_VECTORS);
     d = value_columns(t, v, first, queries, keys, dtype, d, acc, 1);
     for (int64_t i = first; d < t->hd && i < first + queries; i++)
-        value_tile(t->scores + i * QW_ATTN_BLOCK, v + d * size, t->hd * size, dtype, keys,
+        value_tile(t->scores + i * QW_KV_BLOCK, v + d * size, t->hd * size, dtype, keys,
                    acc + i * t->width + d, t->width, t->hd - d, 1, 1);
 }
 
 /* (max, sum, acc) of query i: `into` takes in `from`, which comes later in the context. */
 static inline void attn_merge_one(qw_attn_partial into, qw_attn_partial from, int64_t i, int64_t width)
 {
-    const float a = into.max[i], b = from.max[i], max = a > b ? a : b;
-    const float wa = math_exp(a - max), wb = math_exp(b - max);
-    into.max[i] = max;
+    const float a = into.max[i], b = from.max[i];
+    const float lesser = math_exp(a > b ? b - a : a - b); /* the greater has weight 1 */
+    const float wa = a > b ? 1.0f : lesser, wb = a > b ? lesser : 1.0f;
+    into.max[i] = a > b ? a : b;
     into.sum[i] = into.sum[i] * wa + from.sum[i] * wb;
     float *acc = into.acc + i * width;
     const float *add = from.acc + i * width;
@@ -167,15 +173,14 @@ static inline void attn_merge_one(qw_attn_partial into, qw_attn_partial from, in
 }
 
 /* Queries first .. first + queries, all of which see `keys` tokens of the block. */
-static inline __attribute__((always_inline)) void attn_run(const qw_attn_tile *t, int64_t block,
-                                                           int64_t first, int64_t queries, int64_t keys,
-                                                           int32_t dtype)
+static inline __attribute__((always_inline)) void
+attn_run(const qw_attn_tile *t, int64_t block, int64_t first, int64_t queries, int64_t keys, int32_t dtype)
 {
     const char *k = t->cache + t->table[block] * t->block_stride;
     const qw_attn_partial into = block % QW_ATTN_SPAN == 0 ? t->span : t->block;
     score_block(t, k, first, queries, keys, dtype);
     for (int64_t i = first; i < first + queries; i++)
-        softmax_block(t->scores + i * QW_ATTN_BLOCK, keys, t->scale, &into.max[i], &into.sum[i]);
+        softmax_block(t->scores + i * QW_KV_BLOCK, keys, t->scale, &into.max[i], &into.sum[i]);
     value_block(t, k + t->value_offset, first, queries, keys, dtype, into.acc);
     for (int64_t i = first; block % QW_ATTN_SPAN != 0 && i < first + queries; i++)
         attn_merge_one(t->span, t->block, i, t->width);
@@ -183,8 +188,8 @@ static inline __attribute__((always_inline)) void attn_run(const qw_attn_tile *t
 
 static inline int64_t attn_visible(const qw_attn_tile *t, int64_t query, int64_t block)
 {
-    const int64_t n = t->limit[query] - block * QW_ATTN_BLOCK;
-    return n < 0 ? 0 : n > QW_ATTN_BLOCK ? QW_ATTN_BLOCK : n;
+    const int64_t n = t->limit[query] - block * QW_KV_BLOCK;
+    return n < 0 ? 0 : n > QW_KV_BLOCK ? QW_KV_BLOCK : n;
 }
 
 /* One span into t->span, for the queries that see any of it. */
@@ -215,7 +220,7 @@ static void attn_span_bf16(const qw_attn_tile *t, int64_t span)
 static void attn_merge(const qw_attn_tile *t, qw_attn_partial into, qw_attn_partial from, int64_t span)
 {
     for (int64_t i = 0; i < t->queries; i++) {
-        if (t->limit[i] <= span * QW_ATTN_SPAN * QW_ATTN_BLOCK)
+        if (t->limit[i] <= span * QW_ATTN_SPAN * QW_KV_BLOCK)
             continue;
         if (span > 0) {
             attn_merge_one(into, from, i, t->width);

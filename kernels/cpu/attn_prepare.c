@@ -1,14 +1,74 @@
+/* attn_prepare: norm and rotation of queries and keys, K and V into the cache. An item owns a row. */
 #include "kernels/cpu/cpu.h"
+
+typedef struct prepare_task {
+    const qw_attn_prepare_args *args;
+    const qw_cpu *cpu;
+    float *scratch; /* per worker `stride` floats: cosine, sine, one head */
+    int64_t stride;
+} prepare_task;
+
+/* Where K (kind 0) or V (kind 1) of one head goes for a row with this kv_index. */
+static void *cache_place(const qw_attn_prepare_args *args, const qw_dims *dims, int32_t index, int64_t kind,
+                         int64_t head)
+{
+    const int64_t size = args->cache.dtype == QW_F32 ? 4 : 2, token = index % QW_KV_BLOCK;
+    const int64_t element = ((kind * dims->kv_heads + head) * QW_KV_BLOCK + token) * dims->head_dim;
+    return (char *)args->cache.buffer->base + args->cache.layer_offset +
+           index / QW_KV_BLOCK * args->cache.block_stride + element * size;
+}
+
+static void prepare_keys(const prepare_task *task, qw_rope_head *head, int64_t row, float *key)
+{
+    const qw_attn_prepare_args *a = task->args;
+    const qw_dims *dims = task->cpu->dims;
+    const int32_t index = a->batch->kv_index[row];
+    head->weight = qw_view_data(&a->k_norm);
+    head->weight_dtype = a->k_norm.dtype;
+    for (int64_t h = 0; h < dims->kv_heads; h++) {
+        task->cpu->kernels->rope_head(head, qw_view_row(&a->k, row) + h * dims->head_dim, key);
+        task->cpu->kernels->store_cache(key, cache_place(a, dims, index, 0, h), a->cache.dtype,
+                                        dims->head_dim);
+        task->cpu->kernels->store_cache(qw_view_row(&a->v, row) + h * dims->head_dim,
+                                        cache_place(a, dims, index, 1, h), a->cache.dtype, dims->head_dim);
+    }
+}
+
+static void prepare_row(void *argument, int64_t row, int32_t worker)
+{
+    const prepare_task *task = argument;
+    const qw_attn_prepare_args *a = task->args;
+    const qw_dims *dims = task->cpu->dims;
+    const int64_t half = dims->rotary_dim / 2, hd = dims->head_dim, rows = a->batch->rows;
+    float *cosine = task->scratch + worker * task->stride, *sine = cosine + half;
+    const int32_t *p = a->batch->positions + row;
+    const qw_rope_row rope = {{p[0], p[rows], p[2 * rows]}, a->inv_freq, a->axis, a->rope_scale, half};
+    task->cpu->kernels->rope_table(&rope, cosine, sine);
+    qw_rope_head head = {qw_view_data(&a->q_norm), a->q_norm.dtype, a->eps, cosine, sine, half, hd};
+    for (int64_t h = 0; h < dims->heads; h++)
+        task->cpu->kernels->rope_head(&head, qw_view_row(&a->qg, row) + 2 * h * hd,
+                                      qw_view_row(&a->q, row) + h * hd);
+    prepare_keys(task, &head, row, sine + half);
+}
+
+static int64_t worker_floats(const qw_dims *dims)
+{
+    return (int64_t)qw_scratch_round((uint64_t)(dims->rotary_dim + dims->head_dim) * 4) / 4;
+}
 
 uint64_t qw_cpu_attn_prepare_scratch_bytes(const qw_backend_config *config)
 {
-    (void)config;
-    return 0;
+    return (uint64_t)config->threads * (uint64_t)worker_floats(config->dims) * 4;
 }
 
 qwen36_status qw_cpu_attn_prepare(qw_backend *backend, const qw_attn_prepare_args *args)
 {
-    (void)backend;
-    (void)args;
-    return QWEN36_ERROR_INTERNAL;
+    qw_cpu *cpu = qw_cpu_of(backend);
+    qw_scratch scratch = qw_scratch_begin(cpu);
+    prepare_task task = {args, cpu, NULL, worker_floats(cpu->dims)};
+    task.scratch = qw_scratch_take(&scratch, qw_cpu_attn_prepare_scratch_bytes(&cpu->config));
+    if (task.scratch == NULL)
+        return QWEN36_ERROR_INTERNAL;
+    qw_pool_run(cpu->pool, prepare_row, &task, args->batch->rows);
+    return QWEN36_OK;
 }

@@ -5,6 +5,7 @@
 #ifndef QW_CPU_KERNELS_H
 #define QW_CPU_KERNELS_H
 
+#include "kernels/cpu/mixer.h"
 #include "lib/base/base.h"
 #include "lib/weights/dtype.h"
 
@@ -23,6 +24,9 @@ typedef struct qw_dot_block {
 } qw_dot_block;
 typedef void qw_dot_fn(const qw_dot_block *block);
 
+/* Columns of logits whose largest value is noted; a multiple of the vector length. */
+enum { QW_ROW_BLOCK = 128 };
+
 typedef struct qw_cpu_kernels {
     int32_t tier; /* QWEN36_CPU_* */
 
@@ -36,6 +40,37 @@ typedef struct qw_cpu_kernels {
     void (*combine)(const float *const *from, const float *weight, int32_t terms, float *y, int64_t n);
     /* y = value * sigmoid(gate), or y += value * sigmoid(gate) */
     void (*gate_rows)(const float *value, const float *gate, int32_t accumulate, float *y, int64_t n);
+
+    /* sample_impl.h: passes over a row of logits, whose blocks of QW_ROW_BLOCK columns have peaks */
+    bool (*row_peaks)(const float *x, int64_t n, float *peaks, float *largest);
+    void (*row_weights)(const float *x, int64_t n, float largest, float temperature, float *w, float *peaks);
+    float (*row_log_sum)(const float *x, int64_t n, float largest);
+
+    /* norm_impl.h: y = rms1(x += add); add and y may be NULL */
+    void (*norm_row)(float *x, const float *add, const void *weight, int32_t dtype, float *y, int64_t n,
+                     float eps);
+    void (*gated_norm_head)(const float *o, const float *z, const void *weight, int32_t dtype, float *y,
+                            int64_t n, float eps);
+
+    /* attn_prepare_impl.h */
+    void (*rope_table)(const qw_rope_row *rope, float *cosine, float *sine);
+    void (*rope_head)(const qw_rope_head *head, const float *x, float *out);
+    void (*store_cache)(const float *from, void *to, int32_t dtype, int64_t n);
+
+    /* attention_impl.h; attn_span by dtype of the cache: QW_F32, QW_BF16 */
+    float (*attn_scale)(int64_t hd); /* 1 / sqrt(hd) */
+    void (*attn_span[2])(const qw_attn_tile *tile, int64_t span);
+    void (*attn_merge)(const qw_attn_tile *tile, qw_attn_partial into, qw_attn_partial from, int64_t span);
+    void (*attn_finish)(const float *acc, float sum, const float *gate, float *o, int64_t hd);
+
+    /* conv_impl.h, delta_impl.h, route_impl.h */
+    void (*conv_rows)(const qw_conv_range *range, float *taps);
+    void (*conv_store)(const qw_conv_range *range, int64_t row, float *state);
+    void (*delta_head)(const qw_delta_head *head, float *work);
+    void (*route_row)(const float *logits, int64_t experts, int64_t k, int32_t *id, float *weight);
+
+    /* math_impl.h, for the tests: y[i] = f(x[i]) */
+    void (*math)(int32_t function, const float *x, float *y, int64_t n);
 
     /* the other ops follow here, one group per <op>_impl.h */
 } qw_cpu_kernels;

@@ -8,7 +8,8 @@
 #ifndef QW_CPU_MATH_IMPL_H
 #define QW_CPU_MATH_IMPL_H
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/load_impl.h"
+#include "kernels/cpu/mixer.h"
 
 #define MATH_INFINITY __builtin_inff()
 
@@ -145,8 +146,12 @@ static inline math_angle math_reduce(double x)
  * times a bit is no longer a multiple of 4. */
 static inline math_angle math_reduce_large(float x)
 {
-    static const uint64_t two_over_pi[6] = {0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0,
-                                            0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0};
+    static const uint64_t two_over_pi[6] = {0,
+                                            0xa2f9836e4e441529,
+                                            0xfc2757d1f534ddc0,
+                                            0xdb6295993c439041,
+                                            0xfe5163abdebbc561,
+                                            0xb7246e3a424dd2e0};
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     uint64_t m = (bits & 0x7fffff) | 0x800000;
@@ -194,6 +199,39 @@ static inline void math_sincos(float x, float *sine, float *cosine)
     double of_sine = a.quadrant & 1 ? c : s, of_cosine = a.quadrant & 1 ? s : c;
     *sine = (float)(a.quadrant & 2 ? -of_sine : of_sine);
     *cosine = (float)((a.quadrant + 1) & 2 ? -of_cosine : of_cosine);
+}
+
+/* f(x), 16 lanes; sine and cosine have a scalar form only. */
+static inline vf math_apply(int32_t function, vf x)
+{
+    switch (function) {
+    case QW_MATH_EXP:
+        return vf_exp(x);
+    case QW_MATH_LOG:
+        return vf_log(x);
+    case QW_MATH_LOG1P:
+        return vf_log1p(x);
+    case QW_MATH_SIGMOID:
+        return vf_sigmoid(x);
+    case QW_MATH_SILU:
+        return vf_silu(x);
+    default:
+        return vf_softplus(x);
+    }
+}
+
+/* y[i] = f(x[i]), so that the tests see the functions of every tier. */
+static void math_map(int32_t function, const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sine, cosine;
+        if (function == QW_MATH_SINE || function == QW_MATH_COSINE) {
+            math_sincos(x[i], &sine, &cosine);
+            y[i] = function == QW_MATH_SINE ? sine : cosine;
+        } else if (i % VF_LANES == 0) {
+            store_lanes(y + i, math_apply(function, load_lanes(x + i, n - i)), n - i);
+        }
+    }
 }
 
 #endif

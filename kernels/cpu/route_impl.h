@@ -5,7 +5,8 @@
 #include "kernels/cpu/load_impl.h"
 #include "kernels/cpu/math_impl.h"
 
-/* Keeps the k largest of what was offered, descending; a later equal one comes after. Returns the new count. */
+/* Keeps the k largest of what was offered, descending; a later equal one comes after. Returns the new count.
+ */
 static inline int64_t route_offer(float *value, int32_t *id, int64_t count, int64_t k, float x, int32_t e)
 {
     if (count == k && !(x > value[k - 1]))

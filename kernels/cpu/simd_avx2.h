@@ -242,15 +242,15 @@ static inline vi vi_select(vm m, vi x, vi y)
     return vf_bits(vf_select(m, vi_float(x), vi_float(y)));
 }
 
-static inline __m256 widen_bf16(__m128i half)
+static inline __m256 half_bf16(__m128i half)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 static inline vf vf_load_bf16(const void *p)
 {
     const char *c = p;
-    return (vf){widen_bf16(_mm_loadu_si128((const void *)c)),
-                widen_bf16(_mm_loadu_si128((const void *)(c + 16)))};
+    return (vf){half_bf16(_mm_loadu_si128((const void *)c)),
+                half_bf16(_mm_loadu_si128((const void *)(c + 16)))};
 }
 static inline vf vf_load_f16(const void *p)
 {

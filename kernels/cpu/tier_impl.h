@@ -3,7 +3,15 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
 
+#include "kernels/cpu/attention_impl.h"
+#include "kernels/cpu/attn_prepare_impl.h"
+#include "kernels/cpu/conv_impl.h"
+#include "kernels/cpu/delta_impl.h"
+#include "kernels/cpu/math_impl.h"
 #include "kernels/cpu/matrix_impl.h"
+#include "kernels/cpu/norm_impl.h"
+#include "kernels/cpu/route_impl.h"
+#include "kernels/cpu/sample_impl.h"
 
 const qw_cpu_kernels QW_TIER_TABLE = {
     .tier = QW_TIER,
@@ -13,4 +21,23 @@ const qw_cpu_kernels QW_TIER_TABLE = {
     .silu_mul = silu_mul,
     .combine = combine,
     .gate_rows = gate_rows,
+
+    .row_peaks = row_peaks,
+    .row_weights = row_weights,
+    .row_log_sum = row_log_sum,
+
+    .norm_row = norm_row,
+    .gated_norm_head = gated_norm_head,
+    .rope_table = rope_table,
+    .rope_head = rope_head,
+    .store_cache = store_cache,
+    .attn_scale = attn_scale,
+    .attn_span = {[QW_F32] = attn_span_f32, [QW_BF16] = attn_span_bf16},
+    .attn_merge = attn_merge,
+    .attn_finish = attn_finish,
+    .conv_rows = conv_rows,
+    .conv_store = conv_store,
+    .delta_head = delta_head,
+    .route_row = route_row,
+    .math = math_map,
 };

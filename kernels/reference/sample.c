@@ -166,10 +166,11 @@ static void largest_logprobs(qw_reference *self, qw_sample_row *row, const float
     for (int32_t t = 0; t < self->dims.vocab_size; t++)
         self->tokens[t] = (qw_ref_token){t < live ? logits[t] : -INFINITY, t, 0};
     qsort(self->tokens, (size_t)self->dims.vocab_size, sizeof *self->tokens, by_logit);
-    row->top_count = QW_MIN(row->logprobs, live);
-    for (int32_t i = 0; i < row->top_count; i++) {
+    const int32_t most = QW_MIN(row->logprobs, self->dims.vocab_size);
+    for (int32_t i = 0; i < most && !isinf(self->tokens[i].logit); i++) {
         row->top_token[i] = self->tokens[i].id;
         row->top_logprob[i] = (float)((double)self->tokens[i].logit - normaliser);
+        row->top_count = i + 1;
     }
 }
 

@@ -37,13 +37,8 @@ qwen36_status qwen36_session_set_sampling(qwen36_session *session, const qwen36_
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "the sampling options are NULL");
     qwen36_sampling ours;
     status = qw_options_adopt(&ours, sizeof ours, sampling, sizeof ours, error);
-    if (status == QWEN36_OK)
-        status = qw_sampling_check(&ours, error);
-    if (status != QWEN36_OK)
-        return status;
     ours.struct_size = sizeof ours;
-    session->sampler.options = ours;
-    return QWEN36_OK;
+    return status == QWEN36_OK ? qw_sampler_set_options(&session->sampler, &ours, error) : status;
 }
 
 qwen36_status qwen36_session_get_sampling(const qwen36_session *session, qwen36_sampling *sampling,
@@ -65,8 +60,7 @@ qwen36_status qwen36_session_set_bias(qwen36_session *session, const int32_t *to
         return status;
     if (count > 0 && (tokens == NULL || bias == NULL))
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "the tokens or their biases are NULL");
-    return qw_sampler_set_bias(&session->sampler, &session->model->allocator, session->model->dims.vocab_size,
-                               tokens, bias, count, error);
+    return qw_sampler_set_bias(&session->sampler, &session->model->allocator, tokens, bias, count, error);
 }
 
 qwen36_status qwen36_session_set_bitmask(qwen36_session *session, const uint32_t *words, size_t count,

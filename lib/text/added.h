@@ -24,7 +24,8 @@ typedef struct qw_added_match {
 } qw_added_match;
 
 /* false: out of memory. `length` >= 1; a text added before gets the new id. */
-bool qw_added_add(qw_added *added, const qw_allocator *allocator, const char *text, size_t length, int32_t id);
+bool qw_added_add(qw_added *added, const qw_allocator *allocator, const char *text, size_t length,
+                  int32_t id);
 void qw_added_release(qw_added *added, const qw_allocator *allocator);
 
 /* The leftmost token at or after `at`, the longest of those that begin there. */

@@ -24,7 +24,8 @@ static size_t next_boundary(const qw_nfc *nfc, const char *text, size_t length, 
     return at;
 }
 
-/* The first stretch from `at`, a boundary, on that may not be in form C; begin = length when there is none. */
+/* The first stretch from `at`, a boundary, on that may not be in form C; begin = length when there is none.
+ */
 static stretch find_stretch(const qw_nfc *nfc, const char *text, size_t length, size_t at)
 {
     size_t boundary = at;
@@ -74,7 +75,7 @@ static bool sort_many(qw_nfc *nfc, int32_t *codes, size_t count)
     size_t first[257] = {0};
     for (size_t i = 0; i < count; i++)
         first[qw_unicode_combining_class(codes[i]) + 1]++;
-    for (size_t class = 0; class < 256; class++)
+    for (size_t class = 0; class < 256; class ++)
         first[class + 1] += first[class];
     for (size_t i = 0; i < count; i++)
         nfc->sorted[first[qw_unicode_combining_class(codes[i])]++] = codes[i];

@@ -95,7 +95,8 @@ static qwen36_status compile(qw_regex *r, const char *pattern, size_t length, co
         return qw_fail_memory(error, length);
     char reason[120] = "";
     (void)pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
-    return qw_fail(error, QWEN36_ERROR_TOKENIZER, "%s: pre_tokenizer: the regular expression: %s", file, reason);
+    return qw_fail(error, QWEN36_ERROR_TOKENIZER, "%s: pre_tokenizer: the regular expression: %s", file,
+                   reason);
 }
 
 /* PCRE2 lets a pattern begin with verbs that change how it works. */
@@ -189,7 +190,8 @@ qwen36_status qw_regex_find(const qw_regex *r, qw_regex_match *m, const char *te
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     int result = pcre2_match(r->code, subject, length, at, PCRE2_NO_UTF_CHECK, m->data, r->limits);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-        result = pcre2_match(r->code, subject, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, r->limits);
+        result =
+            pcre2_match(r->code, subject, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, r->limits);
     *begin = *end = length;
     if (result == PCRE2_ERROR_NOMATCH)
         return QWEN36_OK;
@@ -198,7 +200,8 @@ qwen36_status qw_regex_find(const qw_regex *r, qw_regex_match *m, const char *te
     const size_t *ends = pcre2_get_ovector_pointer(m->data);
     /* \K in a lookahead could set the begin behind the end. */
     if (result < 0 || ends[0] < at || ends[1] < ends[0])
-        return qw_fail(error, QWEN36_ERROR_TOKENIZER, "the regular expression fails at byte %zu of the text", at);
+        return qw_fail(error, QWEN36_ERROR_TOKENIZER, "the regular expression fails at byte %zu of the text",
+                       at);
     *begin = ends[0];
     *end = ends[1];
     return QWEN36_OK;

@@ -10,7 +10,7 @@
 
 /* What qw_utf8_read returns instead of a code point. */
 enum {
-    QW_UTF8_INVALID = -1, /* a maximal part that nothing can complete */
+    QW_UTF8_INVALID = -1,  /* a maximal part that nothing can complete */
     QW_UTF8_TRUNCATED = -2 /* the text ends within what may still become a character */
 };
 

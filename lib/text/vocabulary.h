@@ -16,8 +16,8 @@ enum {
 };
 
 typedef struct qw_vocabulary {
-    uint32_t size;        /* highest id + 1 */
-    uint32_t longest;     /* bytes of the longest ordinary token */
+    uint32_t size;    /* highest id + 1 */
+    uint32_t longest; /* bytes of the longest ordinary token */
     char *arena;
     uint32_t *begins;     /* [size + 1]: where a token's bytes begin in the arena */
     unsigned char *flags; /* [size]: QW_TOKEN_* */

@@ -52,7 +52,7 @@ def measured(structs, names):
 
 
 def abidw(library, output):
-    return succeeds(["abidw", "--headers-dir", ROOT / "include", "--drop-private-types", "--no-show-locs",
+    return succeeds(["abidw", "--headers-dir", ROOT / "include", "--drop-private-types", "--exported-interfaces-only", "--no-show-locs",
                      "--no-corpus-path", "--no-comp-dir-path", "--no-elf-needed", "--type-id-style", "hash",
                      "--out-file", output, library], "abidw")
 

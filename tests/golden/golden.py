@@ -218,8 +218,29 @@ def check_case(binary, name, seed, dtype, options):
     print(f"{name} seed {seed} {dtype} {' '.join(options)}: {len(expected)} tensors equal")
 
 
+def check_load(binary, name, options):
+    """transformers reads the checkpoint and gives the logits of the golden file."""
+    import torch
+    from safetensors.numpy import load_file
+    from transformers import AutoModelForCausalLM
+    golden = load_file(HERE / f"{name}.golden")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([binary, "--config", HERE / "configs" / f"{name}.json", "--seed", str(SEED),
+                        *options, "-o", folder], check=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+    with torch.no_grad():
+        logits = model(torch.from_numpy(golden["tokens"][None].astype(np.int64))).logits[0].numpy()
+    worst = deviation(logits, golden["logits"])
+    if worst >= LIMIT_PREFIX:
+        raise SystemExit(f"{name}: transformers reads another model from the files: {worst:.3g}")
+    print(f"{name} {' '.join(options)}: read by transformers, logits deviate by {worst:.3g}")
+
+
 def check_c(binary):
     for name in NAMES:
+        check_load(binary, name, [])
+        check_load(binary, name, ["--per-expert", "--shard-bytes", "300000"])
         check_case(binary, name, SEED, "bf16", [])
         check_case(binary, name, 77, "bf16", ["--mtp", "--per-expert", "--shard-bytes", "300000"])
     check_case(binary, "odd", SEED, "f16", ["--per-expert"])

@@ -106,12 +106,6 @@ def read_devil(path, root):
     return unwrap(text[text.index("ABASEMENT, n."):].replace("_", ""))
 
 
-def read_dhammapada(path, root):
-    text = path.read_text("utf-8", "replace")
-    text = text[text.index("Mind precedes"):] if "Mind precedes" in text else text[4000:]
-    return [re.sub(r"\s+\d+(, \d+)*$", "", p) for p in unwrap(text)]
-
-
 def read_poems(path, root):
     text = re.sub(r"\x1b\[\d*m", "", path.read_text("utf-8"))
     poems = [re.sub(r"\n\s*\n", "\n", p.strip()) for p in text.split("\n%")]
@@ -130,8 +124,6 @@ SOURCES = [  # name, packages, file, reader
      "usr/share/go-1.19/src/testdata/Isaac.Newton-Opticks.txt", read_plain),
     ("devils-dictionary", ["dict-devil"], "usr/share/dictd/devil.dict.dz", read_devil),
     ("jargon-file", ["jargon-text"], "usr/share/doc/jargon-text/jargon.txt.gz", read_jargon),
-    ("dhammapada", ["display-dhammapada"],
-     "usr/share/display-dhammapada/dhammapada-english-transl.txt", read_dhammapada),
     ("king-james-bible", ["bible-kjv-text", "bible-kjv"], "usr/lib/bible.data", read_kjv),
     ("tang-poems", ["fortunes-zh"], "usr/share/games/fortunes/tang300", read_poems),
 ]

@@ -32,7 +32,7 @@ WORKERS = 2
 BATCH_TOKENS, MICRO_TOKENS = 4096, 1024
 SHORT, LONG, LONG_FROM = 512, 1024, 0.75   # window length; long ones for the last quarter
 MATRIX_LR, OTHER_LR, WEIGHT_DECAY = 6e-3, 3e-3, 0.05
-WARMUP, HOLD = 100, 0.35                  # steps; progress at which the rate starts to fall
+WARMUP, HOLD = 80, 0.3                    # steps; progress at which the rate starts to fall
 BALANCE, DRAFT = 0.01, 1.0                # weights of the router's and the MTP head's loss
 CHECKPOINT_SECONDS = 240
 
@@ -232,7 +232,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=Path)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--minutes", type=float, default=65)
+    parser.add_argument("--minutes", type=float, default=66)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fresh", action="store_true", help="ignore an existing checkpoint")
