@@ -89,8 +89,9 @@ WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wcast-qual 
 LANGUAGE = -std=c11 -D_POSIX_C_SOURCE=200809L -pthread
 
 # These come after the caller's CFLAGS, because the library's promises rest on them. Results are defined bit by
-# bit: no contraction to FMA, no fast math (that sqrt leaves errno alone changes no bit, and needs no libm). It never ends the process: no fortified calls (__*_chk) and
-# no stack protector (__stack_chk_fail), for both abort it; tests/gates/symbols.py looks for them.
+# bit: no contraction to FMA, no fast math. (That sqrt leaves errno alone changes no bit, and saves libm.) The
+# library never ends the process: no fortified calls (__*_chk) and no stack protector (__stack_chk_fail), for both
+# abort it; tests/gates/symbols.py looks for them.
 FIXED = -ffp-contract=off -fno-fast-math -fno-math-errno -U_FORTIFY_SOURCE -fno-stack-protector
 
 # SANITIZE is a list for -fsanitize; SANITIZE_LINK the list for programs where it differs.
@@ -191,7 +192,8 @@ TEST_LIBS = $(LIBS) $(if $(INPROCESS),,-lcriterion) -lm
 # callers included: it defines __wrap_malloc, __wrap_calloc and __wrap_realloc, which may call __real_malloc ...
 WRAP = $(if $(filter %_malloc,$(1)),$(foreach name,malloc calloc realloc,-Wl$(comma)--wrap=$(name)))
 
-unit: $(TESTS)
+# Some tests make checkpoints of random weights, by the example that does so.
+unit: $(TESTS) $(if $(VARIANT),,$(filter %/make-model,$(EXAMPLES)))
 $(BUILD)/tests/%.o: tests/unit/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)

@@ -4,6 +4,6 @@ set -eu
 program=${1:?the generate example}
 for prompt in "Once upon a time" "The sea was" "It was a dark night, and"; do
     printf '\n'
-    "$program" examples/demo-model "$prompt"
+    "$program" -m examples/demo-model -p "$prompt" -n 80
     printf '\n'
 done

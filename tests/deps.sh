@@ -2,7 +2,8 @@
 # What a job of this tree needs: tests/deps.sh build|test
 #
 # build  compiler and libraries. Says what is missing and how to get it; `make demo` also installs it (DEPS=install).
-# test   the above, and the tools of the tests, and a Python environment in build/venv.
+# test   the above, the tools of the tests, a Python environment in build/venv, in build/assets the tokenizer of the
+#        published models, made from a Python package, and in build/arm64 the libraries for the cross build.
 #
 # DEPS=install  installs what is missing, as root or through sudo without a password; where neither works, and with
 #               any other value, it prints the one line to run, and fails.
@@ -99,5 +100,41 @@ environment() {
     cp "$requirements" "$venv/installed"
 }
 
+tokenizer() {
+    [ ! -f build/assets/tokenizer/tokenizer.json ] || return 0
+    line="$venv/bin/python tests/tools/fetch_tokenizer.py"
+    [ "$deps" = install ] || fail "missing tokenizer files; run: $line"
+    echo "making build/assets/tokenizer"
+    $line >/dev/null
+}
+
+# Unpacked, not installed: the machine's own list of architectures stays as it is.
+arm64() {
+    folder=build/arm64
+    [ ! -f $folder/complete ] || return 0
+    [ "$deps" = install ] || fail "missing $folder; run: DEPS=install tests/deps.sh test"
+    have apt-get || return 0
+    echo "unpacking arm64 libraries into $folder"
+    rm -rf $folder
+    mkdir -p $folder/lists/partial $folder/cache/archives/partial $folder/packages
+    top=$(pwd)/$folder
+    touch $folder/status
+    (
+        cd $folder/packages
+        foreign() {
+            apt-get -q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=root \
+                -o Dir::State::Lists="$top/lists" -o Dir::Cache="$top/cache" -o Dir::State::status="$top/status" "$@"
+        }
+        foreign update >/dev/null
+        foreign download libcjson1 libcjson-dev libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev >/dev/null
+        for package in *.deb; do dpkg -x "$package" "$top"; done
+    )
+    rm -rf $folder/lists $folder/cache $folder/packages $folder/status
+    touch $folder/complete
+}
+
 packages
-[ "$job" != test ] || environment
+[ "$job" = test ] || exit 0
+environment
+tokenizer
+arm64

@@ -1,9 +1,9 @@
 """Runs the tests: tests/run.py [STEP ...], all steps by default; `make test` and its relatives call it.
 
-A step builds what it needs and runs programs that each count their own tests: unit test programs (Criterion, or the
-in-process runner of tests/harness.c under sanitizers), gates, Python tests, shell tests of the examples, fuzzers.
-The output of a program is shown only when something in it failed. The last line is `N passed, N failed, N skipped`;
-the exit status is 1 when a test failed or none passed.
+A step builds what it needs and runs programs that each count their own tests: unit test programs (Criterion, or
+the in-process runner of tests/harness.c under sanitizers), gates, Python tests, shell tests of the examples,
+fuzzers. The output of a program is shown only when something in it failed. The last line is
+`N passed, N failed, N skipped`; the exit status is 1 when a test failed or none passed.
 """
 
 import concurrent.futures
@@ -25,8 +25,8 @@ VENV = ROOT / "build/venv/bin/python"
 ASSETS = pathlib.Path(os.environ.get("QWEN36_ASSETS", ROOT.parent / "shared/assets"))
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
 
-# Every test also runs under the address and undefined sanitizers. Under the thread sanitizer, ten times slower, run
-# those in which threads meet.
+# Every test also runs under the address and undefined sanitizers. Under the thread sanitizer, ten times slower,
+# run those in which threads meet.
 THREADED = ["threads", "pool", "session", "step", "schedule", "model", "generate", "laws", "concurrent", "tokenizer"]
 SANITIZERS = {
     "asan": ("address,undefined", lambda name: True),
@@ -115,7 +115,7 @@ def programs(folder, pattern="test_*"):
 
 
 def unit():
-    built = build("lib", "unit")
+    built = build("lib", "examples", "unit")
     return built if built.failed else together(run_criterion, programs(ROOT / "build" / BACKEND))
 
 
@@ -125,11 +125,11 @@ def sanitized(name):
     folder = ROOT / f"build/{BACKEND}-{name}"
     tests = [program for program in programs(folder) if chosen(program.name)]
     targets = [program.relative_to(ROOT) for program in tests]
-    built = build(*map(str, targets), f"VARIANT=-{name}", f"SANITIZE={flags}", "INPROCESS=1",
-                  "CFLAGS=-O1 " + os.environ.get("CFLAGS", ""))
+    built = build("lib", "examples") + build(*map(str, targets), f"VARIANT=-{name}", f"SANITIZE={flags}", "INPROCESS=1",
+                                             "CFLAGS=-O1 " + os.environ.get("CFLAGS", ""))
     if built.failed:
         return built
-    # The thread sanitizer wants its memory map where this address randomisation off puts it.
+    # The thread sanitizer wants the memory map that a process has without address randomisation.
     prefix = ["setarch", "-R"] if name == "tsan" else []
     return together(lambda test: run_program([*prefix, test], 1500, **SANITIZER_OPTIONS), tests)
 
@@ -155,7 +155,8 @@ def run_fuzzer(program):
     seconds = int(os.environ.get("FUZZ_SECONDS", "60"))
     words = ROOT / f"tests/fuzz/{program.name}.dict"
     command = [program, f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1",
-               f"-artifact_prefix={findings}/{program.name}-", *([f"-dict={words}"] if words.exists() else []), corpus]
+               f"-artifact_prefix={findings}/{program.name}-"]
+    command += [f"-dict={words}", corpus] if words.exists() else [corpus]
     status, output = execute(command, seconds * 3 + 120, **SANITIZER_OPTIONS)
     return judged(program.name, status, output, None)
 
@@ -167,7 +168,8 @@ def fuzz():
                   "CFLAGS=-O1 " + os.environ.get("CFLAGS", ""))
     if built.failed:
         return built
-    return together(run_fuzzer, [folder / "fuzz" / source.stem for source in sorted(ROOT.glob("tests/fuzz/fuzz_*.c"))])
+    sources = sorted(ROOT.glob("tests/fuzz/fuzz_*.c"))
+    return together(run_fuzzer, [folder / "fuzz" / source.stem for source in sources])
 
 
 def short_fuzz():
@@ -200,7 +202,7 @@ MORE_STEPS = {
     "fuzz": fuzz,
     "check-abi": scripts(sys.executable, "tests/gates/abi.py"),
     "check-symbols": scripts(sys.executable, "tests/gates/symbols.py"),
-    "check-header": lambda: scripts(sys.executable, "tests/gates/header.py")() + scripts(VENV, "tests/python/test_cdef.py")(),
+    "check-header": scripts(VENV, "tests/gates/header.py", "tests/python/test_cdef.py"),
     "check-style": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in ("style", "includes", "docs"))),
 }
 

@@ -5,6 +5,8 @@
  * spans at a time, and then each tile merges them in order. Both do the same additions in the same order. */
 #include "kernels/cpu/cpu.h"
 
+#include <string.h>
+
 /* Rows of one segment that are computed together. */
 typedef struct row_tile {
     int32_t row, rows;
@@ -247,7 +249,7 @@ static int32_t cut_tiles(attention_task *task, const qw_batch *batch)
 static void run_split(qw_pool *pool, attention_task *task, int64_t spans, int64_t slots)
 {
     const int64_t pairs = task->tiles * task->shape.kv_heads;
-    const int64_t windows = (spans * task->slots + slots - 1) / slots;
+    const int64_t most = slots / task->slots, windows = (spans + most - 1) / most;
     task->window = (spans + windows - 1) / windows;
     for (task->first_span = 0; task->first_span < spans; task->first_span += task->window) {
         qw_pool_run(pool, one_span, task, pairs * QW_MIN(task->window, spans - task->first_span));

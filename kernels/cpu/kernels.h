@@ -43,6 +43,7 @@ typedef struct qw_cpu_kernels {
 
     /* sample_impl.h: passes over a row of logits, whose blocks of QW_ROW_BLOCK columns have peaks */
     bool (*row_peaks)(const float *x, int64_t n, float *peaks, float *largest);
+    void (*row_mask)(const float *x, const uint32_t *allowed, int64_t n, float *y);
     void (*row_weights)(const float *x, int64_t n, float largest, float temperature, float *w, float *peaks);
     float (*row_log_sum)(const float *x, int64_t n, float largest);
 

@@ -3,7 +3,8 @@
  *
  * A lane's result depends on that lane's input alone, and math_f(x) is lane 0 of vf_f(x). NaN gives NaN;
  * results may be subnormal. Errors, in units of the last place: exp and log 1.0, log1p 1.5, sigmoid,
- * silu and softplus 3; sine and cosine 0.51 at any finite angle. tests/unit/test_cpu_math.c measures them.
+ * softplus and (down to x = -87) silu 3; sine and cosine 0.51 at any finite angle. The tests measure them:
+ * tests/unit/test_cpu_math.c.
  */
 #ifndef QW_CPU_MATH_IMPL_H
 #define QW_CPU_MATH_IMPL_H

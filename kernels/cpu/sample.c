@@ -60,16 +60,6 @@ static slot slot_at(const qw_cpu *cpu, int64_t index)
 
 /* ---- modification ---------------------------------------------------------------------------------- */
 
-static void copy_allowed(const float *logits, int64_t live, const uint32_t *bitmask, float *out)
-{
-    for (int64_t begin = 0; begin < live; begin += 32) {
-        const uint32_t word = bitmask[begin / 32];
-        const int64_t count = QW_MIN(32, live - begin);
-        for (int64_t i = 0; i < count; i++)
-            out[begin + i] = ((word >> i) & 1) != 0 ? logits[begin + i] : -__builtin_inff();
-    }
-}
-
 /* Overflow upwards ends at the largest finite number, so that finite parts never make +infinity. */
 static float capped(float x)
 {
@@ -117,7 +107,8 @@ static void penalise(const qw_sample_row *row, int64_t begin, bool output, int64
 }
 
 /* Whether the row's logits differ from the model's; then s->value holds them. */
-static bool modify(const qw_sample_row *row, const float *logits, int64_t live, int64_t vocab, slot *s)
+static bool modify(const qw_cpu_kernels *kernels, const qw_sample_row *row, const float *logits, int64_t live,
+                   int64_t vocab, slot *s)
 {
     const bool repetition = row->repetition != 1.0F && row->token_count > 0;
     const bool output =
@@ -125,7 +116,7 @@ static bool modify(const qw_sample_row *row, const float *logits, int64_t live, 
     if (row->bitmask == NULL && row->biases == 0 && !repetition && !output)
         return false;
     if (row->bitmask != NULL)
-        copy_allowed(logits, live, row->bitmask, s->value);
+        kernels->row_mask(logits, row->bitmask, live, s->value);
     else
         memcpy(s->value, logits, (size_t)live * sizeof *logits);
     add_biases(row, live, s->value);
@@ -234,7 +225,7 @@ static void sample_row(const qw_cpu *cpu, qw_sample_row *row, const float *logit
     if (!kernels->row_peaks(logits, live, s->peaks, &largest) || forbidden(largest))
         return;
     modified = largest;
-    if (modify(row, logits, live, cpu->config.dims->vocab_size, s)) {
+    if (modify(kernels, row, logits, live, cpu->config.dims->vocab_size, s)) {
         x = s->value;
         peaks = s->modified_peaks;
         kernels->row_peaks(x, live, s->modified_peaks, &modified);

@@ -34,6 +34,21 @@ static bool row_peaks(const float *x, int64_t n, float *peaks, float *largest)
     return !vm_any(bad);
 }
 
+/* y = x where bit i of `allowed` is 1, -infinity elsewhere. */
+static void row_mask(const float *x, const uint32_t *allowed, int64_t n, float *y)
+{
+    static const int32_t bits[VF_LANES] = {1,       1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
+                                           1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
+                                           1 << 12, 1 << 13, 1 << 14, 1 << 15};
+    const vi bit = vi_load(bits), none = vi_set1(0);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        const vi word = vi_set1((int32_t)(allowed[i / 32] >> (i % 32)));
+        const vm forbidden = vi_eq(vi_and(word, bit), none);
+        const vf v = vf_select(forbidden, vf_set1(-MATH_INFINITY), row_vector(x, i, n));
+        vf_store_n(y + i, v, QW_MIN(VF_LANES, n - i));
+    }
+}
+
 /* w = exp((x - largest) / temperature), and the peaks of w. w may be x. */
 static void row_weights(const float *x, int64_t n, float largest, float temperature, float *w, float *peaks)
 {

@@ -37,24 +37,35 @@ typedef struct search {
     double *bins;
 } search;
 
-static void fill_bins(const search *s, int32_t shift)
+/* Copies of the fields, and by_mass a constant: the loops below are all the work there is. */
+static inline void add_to_bins(const float *value, int64_t count, double *bins, uint32_t prefix, int32_t low,
+                               int32_t shift, bool by_mass)
 {
-    const uint32_t digit = (1U << (s->low - shift)) - 1;
-    memset(s->bins, 0, sizeof *s->bins * ((size_t)digit + 1));
-    for (int64_t i = 0; i < s->count; i++) {
-        const uint32_t image = qw_float_image(s->value[i]);
-        if (s->low == 32 || image >> s->low == s->prefix)
-            s->bins[(image >> shift) & digit] += s->by_mass ? (double)s->value[i] : 1.0;
+    const uint32_t digit = (1U << (low - shift)) - 1;
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t image = qw_float_image(value[i]);
+        if (low == 32 || image >> low == prefix)
+            bins[(image >> shift) & digit] += by_mass ? (double)value[i] : 1.0;
     }
+}
+
+static void fill_bins(const search *s, int32_t shift, int32_t count)
+{
+    memset(s->bins, 0, (size_t)count * sizeof *s->bins);
+    if (s->by_mass)
+        add_to_bins(s->value, s->count, s->bins, s->prefix, s->low, shift, true);
+    else
+        add_to_bins(s->value, s->count, s->bins, s->prefix, s->low, shift, false);
 }
 
 /* Goes down the bins until the target is reached, or to the lowest that holds anything. */
 static void refine(search *s, int32_t shift)
 {
+    const int32_t bins = (int32_t)(1U << (s->low - shift));
     int32_t found = -1;
     double above = s->above, before = s->above;
-    fill_bins(s, shift);
-    for (int32_t b = (int32_t)(1U << (s->low - shift)) - 1; b >= 0; b--) {
+    fill_bins(s, shift, bins);
+    for (int32_t b = bins - 1; b >= 0; b--) {
         if (s->bins[b] == 0)
             continue;
         found = b;
@@ -64,7 +75,7 @@ static void refine(search *s, int32_t shift)
             break;
     }
     s->above = before;
-    s->prefix = (s->low == 32 ? 0 : s->prefix << (s->low - shift)) | (uint32_t)QW_MAX(found, 0);
+    s->prefix = (uint32_t)((uint64_t)s->prefix << (s->low - shift)) | (uint32_t)QW_MAX(found, 0);
     s->low = shift;
 }
 
@@ -87,13 +98,14 @@ qw_cut qw_select(const float *value, int64_t count, double target, bool by_mass,
 void qw_picks_keep(qw_picks *picks, qw_cut cut)
 {
     int64_t kept = 0;
-    for (int64_t i = 0; i < picks->count; i++) {
+    for (int64_t i = 0; i < picks->count; i++) { /* kept <= i */
         const float value = picks->value[i];
         const uint32_t image = qw_float_image(value);
-        if (image < cut.image || (image == cut.image && cut.ties-- <= 0))
-            continue;
+        const int tie = image == cut.image, keep = (image > cut.image) | (tie & (cut.ties > 0));
         picks->value[kept] = value;
-        picks->id[kept++] = picks->id[i];
+        picks->id[kept] = picks->id[i];
+        cut.ties -= tie;
+        kept += keep;
     }
     picks->count = kept;
 }

@@ -23,6 +23,7 @@ const qw_cpu_kernels QW_TIER_TABLE = {
     .gate_rows = gate_rows,
 
     .row_peaks = row_peaks,
+    .row_mask = row_mask,
     .row_weights = row_weights,
     .row_log_sum = row_log_sum,
 

@@ -7,8 +7,18 @@
 
 /* ---- the unmodified distribution ---- */
 
-/* log(sum exp(logits)); the status of the row. */
-static qwen36_status log_sum(const float *logits, int64_t count, double *out)
+/* log softmax(x) = (x - largest) - log_sum, in this order: both parts of a huge row matter. */
+typedef struct normaliser {
+    double largest, log_sum;
+} normaliser;
+
+static double log_softmax(const normaliser *n, float logit)
+{
+    return ((double)logit - n->largest) - n->log_sum;
+}
+
+/* The status of the row. */
+static qwen36_status normalise(const float *logits, int64_t count, normaliser *out)
 {
     double largest = -(double)INFINITY, sum = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -20,7 +30,7 @@ static qwen36_status log_sum(const float *logits, int64_t count, double *out)
         return QWEN36_ERROR_NON_FINITE;
     for (int64_t i = 0; i < count; i++)
         sum += exp((double)logits[i] - largest);
-    *out = largest + log(sum);
+    *out = (normaliser){largest, log(sum)};
     return QWEN36_OK;
 }
 
@@ -29,10 +39,11 @@ qwen36_status qw_ref_logprob(qw_backend *backend, const qw_logprob_args *args)
     (void)backend;
     for (int32_t i = 0; i < args->count; i++) {
         const float *logits = qw_ref_row(&args->logits, args->row[i]);
-        double normaliser = 0;
-        args->status[i] = log_sum(logits, args->logits.shape[1], &normaliser);
-        args->logprob[i] =
-            args->status[i] == QWEN36_OK ? (float)((double)logits[args->token[i]] - normaliser) : 0;
+        normaliser n;
+        args->logprob[i] = 0;
+        args->status[i] = normalise(logits, args->logits.shape[1], &n);
+        if (args->status[i] == QWEN36_OK)
+            args->logprob[i] = (float)log_softmax(&n, logits[args->token[i]]);
     }
     return QWEN36_OK;
 }
@@ -161,7 +172,7 @@ static int32_t draw(qw_ref_token *tokens, int32_t count, double uniform)
 /* ---- the operation ---- */
 
 static void largest_logprobs(qw_reference *self, qw_sample_row *row, const float *logits, int32_t live,
-                             double normaliser)
+                             const normaliser *n)
 {
     for (int32_t t = 0; t < self->dims.vocab_size; t++)
         self->tokens[t] = (qw_ref_token){t < live ? logits[t] : -INFINITY, t, 0};
@@ -169,18 +180,18 @@ static void largest_logprobs(qw_reference *self, qw_sample_row *row, const float
     const int32_t most = QW_MIN(row->logprobs, self->dims.vocab_size);
     for (int32_t i = 0; i < most && !isinf(self->tokens[i].logit); i++) {
         row->top_token[i] = self->tokens[i].id;
-        row->top_logprob[i] = (float)((double)self->tokens[i].logit - normaliser);
+        row->top_logprob[i] = (float)log_softmax(n, self->tokens[i].logit);
         row->top_count = i + 1;
     }
 }
 
 static void sample_row(qw_reference *self, qw_sample_row *row, const float *logits, int32_t live)
 {
-    double normaliser = 0;
+    normaliser n;
     row->token = -1;
     row->logprob = 0;
     row->top_count = 0;
-    row->status = log_sum(logits, live, &normaliser);
+    row->status = normalise(logits, live, &n);
     if (row->status != QWEN36_OK)
         return;
     modify(self, row, logits, live);
@@ -192,9 +203,9 @@ static void sample_row(qw_reference *self, qw_sample_row *row, const float *logi
     row->token = count == 1 ? self->tokens[0].id : draw(self->tokens, count, row->uniform);
     if (row->logprobs < 0)
         return;
-    row->logprob = (float)((double)logits[row->token] - normaliser);
+    row->logprob = (float)log_softmax(&n, logits[row->token]);
     if (row->logprobs > 0)
-        largest_logprobs(self, row, logits, live, normaliser);
+        largest_logprobs(self, row, logits, live, &n);
 }
 
 qwen36_status qw_ref_sample(qw_backend *backend, qw_sample_args *args)

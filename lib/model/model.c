@@ -175,7 +175,9 @@ qwen36_status qw_model_open(const char *directory, const qwen36_model_options *o
     m->log = (qw_log){options->log, options->log_user};
     m->process = qw_process_id();
     atomic_init(&m->references, 1);
+    qw_fp_environment caller = qw_fp_enter(); /* numbers out of files and the rope table are rounded here */
     status = load(m, directory, options, open_with, error);
+    qw_fp_leave(caller);
     if (status != QWEN36_OK) {
         qw_model_close(m);
         return status;

@@ -1,5 +1,5 @@
-"""Writes the baseline of the binary interface, tests/abi/abi.c and tests/abi/libqwen36.abi, from the header and the
-shared library of the present build. To be run after an addition to the interface, and its diff to be read:
+"""Writes the baseline of the binary interface, tests/abi/abi.c and tests/abi/libqwen36.abi, from the header and
+the shared library of the present build. To be run after an addition to the interface, and its diff to be read:
 what stood there before may not change while the soname stays (docs/abi.md)."""
 
 import pathlib
@@ -52,9 +52,9 @@ def measured(structs, names):
 
 
 def abidw(library, output):
-    return succeeds(["abidw", "--headers-dir", ROOT / "include", "--drop-private-types", "--exported-interfaces-only", "--no-show-locs",
-                     "--no-corpus-path", "--no-comp-dir-path", "--no-elf-needed", "--type-id-style", "hash",
-                     "--out-file", output, library], "abidw")
+    return succeeds(["abidw", "--headers-dir", ROOT / "include", "--drop-private-types", "--exported-interfaces-only",
+                     "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", "--no-elf-needed",
+                     "--type-id-style", "hash", "--out-file", output, library], "abidw")
 
 
 if __name__ == "__main__":

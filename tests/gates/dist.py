@@ -21,5 +21,5 @@ if check(archive.exists(), f"{archive.name} is not there"):
         for needed in ("Makefile", "include/qwen36.h", "LICENSE", "NOTICE", "lib/exports.list"):
             check(f"libqwen36-{version}/{needed}" in names, f"the archive lacks {needed}")
         tar.extractall(folder)
-        make("-C", pathlib.Path(folder) / f"libqwen36-{version}", "lib", "CFLAGS=-O0")
+        make("-C", pathlib.Path(folder) / f"libqwen36-{version}", "lib", "CFLAGS=-O1")
 finish()

@@ -2,6 +2,7 @@
 are listed, for someone to look at; they do not fail."""
 
 import re
+import shutil
 
 from gate import ROOT, check, files, finish, run, skip, without_comments
 
@@ -29,8 +30,7 @@ def long_functions(text):
             start = None
 
 
-version = run(["clang-format", "--version"]) if run(["sh", "-c", "command -v clang-format"]).returncode == 0 else None
-if version is None or " 14." not in version.stdout:
+if shutil.which("clang-format") is None or " 14." not in run(["clang-format", "--version"]).stdout:
     skip("clang-format 14 is not here")
 else:
     for path in sources:

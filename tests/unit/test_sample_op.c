@@ -230,7 +230,6 @@ static int compare_random_rows(int32_t tier, int32_t vocab, int rounds)
     }
     close_backend(&fast);
     close_backend(&reference);
-    if (getenv("K3")) fprintf(stderr, "tier %d vocab %d: %d of %d\n", tier, vocab, different, rounds);
     return different;
 }
 

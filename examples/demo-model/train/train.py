@@ -30,11 +30,12 @@ from model import Config, Model
 
 WORKERS = 2
 BATCH_TOKENS, MICRO_TOKENS = 4096, 1024
-SHORT, LONG, LONG_FROM = 512, 1024, 0.75   # window length; long ones for the last quarter
+LENGTHS = ((0.4, 256), (0.75, 512), (1.0, 1024))   # window length up to each progress
+LONG = LENGTHS[-1][1]
 MATRIX_LR, OTHER_LR, WEIGHT_DECAY = 6e-3, 3e-3, 0.05
-WARMUP, HOLD = 80, 0.3                    # steps; progress at which the rate starts to fall
+WARMUP, HOLD = 80, 0.3                     # steps; progress at which the rate starts to fall
 BALANCE, DRAFT = 0.01, 1.0                # weights of the router's and the MTP head's loss
-CHECKPOINT_SECONDS = 240
+CHECKPOINT_SECONDS, EVALUATE_EVERY = 240, 3   # seconds; checkpoints
 
 
 def encode(tokenizer, documents):
@@ -156,7 +157,7 @@ class Trainer:
 
     def train_step(self):
         started = time.monotonic()
-        length = LONG if self.progress() >= LONG_FROM else SHORT
+        length = next(length for until, length in LENGTHS if self.progress() < until)
         batch = self.windows.batch(self.position, length, BATCH_TOKENS // length)
         results = list(self.pool.map(self.gradients, batch.split(max(1, MICRO_TOKENS // length))))
         grads = [torch.stack(g).mean(0) for g in zip(*(r[0] for r in results))]
@@ -214,7 +215,7 @@ class Trainer:
             file.write(json.dumps(entry) + "\n")
 
     def run(self):
-        saved = time.monotonic()
+        saved, checkpoints = time.monotonic(), 0
         while self.progress() < 1:
             main, draft, balance, least = self.train_step().tolist()
             if self.step % 20 == 0:
@@ -223,8 +224,10 @@ class Trainer:
                          step_seconds=statistics.median(self.times))
             if time.monotonic() - saved > CHECKPOINT_SECONDS or self.progress() >= 1:
                 self.save()
-                loss, accepted = self.evaluate()
-                self.log(step=self.step, held_loss=loss, accepted=accepted)
+                checkpoints += 1
+                if checkpoints % EVALUATE_EVERY == 0 or self.progress() >= 1:
+                    loss, accepted = self.evaluate()
+                    self.log(step=self.step, held_loss=loss, accepted=accepted)
                 saved = time.monotonic()
 
 
