@@ -24,8 +24,8 @@ QW_INLINE vf load_weight_n(int dtype, const char *p, int64_t n)
 }
 
 /* sums[c][r] = the dot product of w[c] and x[r]. */
-QW_INLINE void dot_tile(int dtype, int columns, int rows, const char *const *w, const char *const *x, int64_t k,
-                        vf (*sum)[TILE_X])
+QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char *const *w, const char *const *x,
+                        const char *const *next, int64_t k, vf (*sum)[TILE_X])
 {
     const int64_t size = dtype == QW_F32 ? 4 : 2;
     QW_UNROLL
@@ -36,6 +36,9 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, const char *const *w, 
     }
     int64_t i = 0;
     for (; i + VF_LANES <= k; i += VF_LANES) {
+        QW_UNROLL
+        for (int a = 0; a < ahead; a++)
+            __builtin_prefetch(next[a] + i * size);
         vf weight[2 * TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)

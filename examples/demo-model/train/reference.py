@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 
 from reference_model import DraftHead, load_language_model
 
-MAX_TOKENS, MAX_BYTES, DRAFTS_EACH = 1024, 3600, 64
+MAX_TOKENS, MAX_BYTES, DRAFTS_EACH = 1024, 3600, 80
 NEW_TOKENS, PROMPTS_WANTED, GAP = 64, 5, 1e-3
 PROMPTS = [
     "It was a pleasant morning, and Elizabeth",
