@@ -121,7 +121,8 @@ static inline bool mix_next(mix_state *m)
             continue;
         if (m->cut[s] == MIX_CUTS || m->plan->cuts[s][m->cut[s]] == 0)
             m->cut[s] = 0;
-        mix_add_segment(m, s, QW_MIN(m->plan->cuts[s][m->cut[s]++], m->plan->length[s] - m->done[s]));
+        const int32_t cut = m->plan->cuts[s][m->cut[s]++], left = m->plan->length[s] - m->done[s];
+        mix_add_segment(m, s, QW_MIN(cut, left));
     }
     mix_set_positions(m);
     return m->batch.rows > 0;
