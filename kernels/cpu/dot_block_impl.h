@@ -20,19 +20,30 @@ QW_INLINE void store_tile(int columns, int rows, vf (*sum)[TILE_X], int64_t live
     }
 }
 
+/* How many rows of w to fetch ahead: whole tiles, at least REACH_BYTES. */
+enum { REACH_BYTES = 32 * 1024 };
+QW_INLINE int64_t reach(const qw_dot_block *b, int64_t columns)
+{
+    int64_t rows = columns;
+    while (rows * b->w_stride < REACH_BYTES && rows < 64)
+        rows += columns;
+    return rows;
+}
+
 QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_dot_block *b, int64_t r)
 {
     const char *x[TILE_X];
     QW_UNROLL
     for (int j = 0; j < rows; j++)
         x[j] = b->x + (b->x_row != NULL ? b->x_row[r + j] : r + j) * b->x_stride;
+    const int64_t ahead = reach(b, columns);
     for (int64_t n = 0; n < b->columns; n += columns) {
         const int64_t last = b->columns - n - 1;
         const char *w[2 * TILE_W], *next[2 * TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++) {
             w[c] = b->w + (n + QW_MIN(c, last)) * b->w_stride;
-            next[c] = b->w + (n + QW_MIN(c + columns, last)) * b->w_stride;
+            next[c] = b->w + (n + QW_MIN(c + ahead, last)) * b->w_stride;
         }
         vf sum[2 * TILE_W][TILE_X];
         dot_tile(dtype, columns, rows, first ? columns : 0, w, x, next, b->k, sum);

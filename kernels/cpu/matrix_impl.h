@@ -38,7 +38,7 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char 
     for (; i + VF_LANES <= k; i += VF_LANES) {
         QW_UNROLL
         for (int a = 0; a < ahead; a++)
-            __builtin_prefetch(next[a] + i * size);
+            __builtin_prefetch(next[a] + i * size, 0, 2);
         vf weight[2 * TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)

@@ -37,7 +37,7 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char 
     for (; i + PAIRS <= k; i += PAIRS) {
         QW_UNROLL
         for (int a = 0; a < ahead; a++)
-            __builtin_prefetch(next[a] + i * 2);
+            __builtin_prefetch(next[a] + i * 2, 0, 2);
         __m512bh weight[2 * TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)

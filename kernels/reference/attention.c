@@ -1,6 +1,5 @@
 /* Full attention: preparation of q, k, v, and the causal softmax with its output gate. */
 #include "kernels/reference/internal.h"
-#include "lib/weights/dtype.h"
 
 #include <math.h>
 

@@ -1,6 +1,5 @@
 /* Elements of views in each storage format, and functions of one number. */
 #include "kernels/reference/internal.h"
-#include "lib/weights/dtype.h"
 
 #include <math.h>
 #include <string.h>

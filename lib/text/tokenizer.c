@@ -72,9 +72,7 @@ static qwen36_status encode_piece(encoder *e, const char *text, size_t length)
         e->count++;
         return QWEN36_OK;
     }
-    for (size_t i = 0; i < length; i++)
-        ids[i] = t->byte_ids[(unsigned char)text[i]];
-    size_t count = qw_bpe_merge(&e->bpe, ids, length);
+    size_t count = qw_bpe_encode(&e->bpe, text, length, ids);
     if (count == SIZE_MAX)
         return fail_memory(e, length);
     if (verdict == QW_VERDICT_UNKNOWN) {

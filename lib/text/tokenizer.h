@@ -26,7 +26,6 @@ struct qwen36_tokenizer {
     qw_vocabulary vocabulary;
     qw_merges merges;
     qw_added added;
-    uint32_t byte_ids[256];
     atomic_uchar *verdicts; /* [size]: QW_VERDICT_* */
     bool nfc;
     qw_pretokenizer pretokenizer;

@@ -306,6 +306,8 @@ static qwen36_status read_merges(load *l)
     walk.at = l->merges.text;
     while (status == QWEN36_OK && qw_json_next(&walk, NULL, &element))
         status = add_merge(l, element, bytes);
+    if (status == QWEN36_OK)
+        qw_merges_finish(&l->tokenizer->merges);
     qw_free(l->allocator, bytes);
     return status;
 }
@@ -327,7 +329,7 @@ static qwen36_status lay_out(load *l)
         if (id < 0)
             return qw_fail(l->error, QWEN36_ERROR_TOKENIZER, "%s: model.vocab has no token for byte %d",
                            l->file, byte);
-        t->byte_ids[byte] = (uint32_t)id;
+        t->merges.byte_ids[byte] = (uint32_t)id;
     }
     t->verdicts = qw_alloc(l->allocator, t->vocabulary.size, sizeof *t->verdicts);
     return t->verdicts == NULL ? fail_memory(l) : QWEN36_OK;

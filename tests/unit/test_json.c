@@ -3,7 +3,7 @@
 #include "tests/harness.h"
 
 #include <locale.h>
-#include <math.h>
+#include <pthread.h>
 
 static cJSON *parse(const char *text, size_t length, qwen36_error *error)
 {
@@ -277,4 +277,30 @@ TEST(json, decimal_comma)
     setlocale(LC_ALL, "C");
     if (!found)
         test_skip("no locale with another decimal point is installed");
+}
+
+static void *parse_often(void *result)
+{
+    bool *good = result;
+    for (int i = 0; i < 500 && *good; i++) {
+        qwen36_error error = QWEN36_ERROR_INIT;
+        cJSON *tree = qw_json_parse("{\"a\":[1.5,{\"b\":\"c\"}]}", 23, "x", &error);
+        cJSON *none = qw_json_parse("{\"a\":1,\"a\":2}", 15, "x", &error);
+        double value = 0;
+        *good = tree != NULL && none == NULL && qw_json_double(qw_json_member(tree, "a")->child, &value) &&
+                value == 1.5;
+        qw_json_delete(tree);
+    }
+    return NULL;
+}
+
+TEST(json, threads)
+{
+    pthread_t threads[4];
+    bool good[4] = {true, true, true, true};
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, parse_often, &good[i]), 0);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(pthread_join(threads[i], NULL), 0);
+    CHECK(good[0] && good[1] && good[2] && good[3]);
 }

@@ -184,8 +184,8 @@ static void random_row(random_source *r, int32_t vocab, qw_sample_row *row, row_
 static void check_logprob(float actual, float expected)
 {
     if (actual != expected) /* both may be -infinity */
-        CHECK_MSG(fabs((double)actual - (double)expected) <= 2e-6 * (2 + fabs((double)expected)), "%.9g, %.9g",
-                  (double)actual, (double)expected);
+        CHECK_MSG(fabs((double)actual - (double)expected) <= 2e-6 * (2 + fabs((double)expected)),
+                  "%.9g, %.9g", (double)actual, (double)expected);
 }
 
 static void check_logprobs(const qw_sample_row *row, const qw_sample_row *expected)
