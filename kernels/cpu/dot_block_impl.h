@@ -21,13 +21,21 @@ QW_INLINE void store_tile(int columns, int rows, vf (*sum)[TILE_X], int64_t live
 }
 
 /* How many rows of w to fetch ahead: whole tiles, at least REACH_BYTES. */
-enum { REACH_BYTES = 32 * 1024 };
+enum { REACH_BYTES = 16 * 1024 };
 QW_INLINE int64_t reach(const qw_dot_block *b, int64_t columns)
 {
     int64_t rows = columns;
     while (rows * b->w_stride < REACH_BYTES && rows < 64)
         rows += columns;
     return rows;
+}
+
+/* Row n of w, which beyond the block's end is one of w_next. */
+QW_INLINE const char *row_ahead(const qw_dot_block *b, int64_t n)
+{
+    if (n < b->columns)
+        return b->w + n * b->w_stride;
+    return b->w_next != NULL ? b->w_next + (n - b->columns) * b->w_stride : b->w;
 }
 
 QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_dot_block *b, int64_t r)
@@ -43,7 +51,7 @@ QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_d
         QW_UNROLL
         for (int c = 0; c < columns; c++) {
             w[c] = b->w + (n + QW_MIN(c, last)) * b->w_stride;
-            next[c] = b->w + (n + QW_MIN(c + ahead, last)) * b->w_stride;
+            next[c] = row_ahead(b, n + c + ahead);
         }
         vf sum[2 * TILE_W][TILE_X];
         dot_tile(dtype, columns, rows, first ? columns : 0, w, x, next, b->k, sum);

@@ -15,6 +15,7 @@
 typedef struct qw_dot_block {
     const char *w; /* any address */
     int64_t w_stride;
+    const char *w_next; /* rows, stride w_stride, that will be read next: fetched towards the end; or NULL */
     const char *x;
     int64_t x_stride; /* bytes, as w_stride */
     const int32_t *x_row;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static float *slot_data(const qw_state_view *state, int32_t slot)
+float *qw_ref_slot(const qw_state_view *state, int32_t slot)
 {
     return (float *)((char *)state->buffer->base + state->layer_offset + slot * state->slot_stride);
 }
@@ -19,7 +19,7 @@ static float conv_input(const qw_conv_args *args, const qw_segment *segment, int
         return qw_ref_row(&args->u, segment->row_begin + i)[channel];
     if (segment->state_read < 0)
         return 0;
-    return slot_data(&args->state, segment->state_read)[(before + i) * args->u.shape[1] + channel];
+    return qw_ref_slot(&args->state, segment->state_read)[(before + i) * args->u.shape[1] + channel];
 }
 
 /* c_t = silu(sum_j w[j] * u_{t - width + 1 + j}) */
@@ -41,7 +41,7 @@ static void store_inputs(const qw_conv_args *args, const qw_segment *segment, co
 {
     const int64_t before = args->weight.shape[args->weight.rank - 1] - 1, channels = args->u.shape[1];
     const int64_t first = write->row - segment->row_begin - before + 1;
-    float *out = slot_data(&args->state, write->slot);
+    float *out = qw_ref_slot(&args->state, write->slot);
     for (int64_t j = 0; j < before; j++)
         for (int64_t ch = 0; ch < channels; ch++)
             out[j * channels + ch] = conv_input(args, segment, first + j, ch);
@@ -62,8 +62,7 @@ qwen36_status qw_ref_conv(qw_backend *backend, const qw_conv_args *args)
 
 /* ---- delta rule ---- */
 
-/* out = x / sqrt(sum x^2 + 1e-6) * scale */
-static void unit(const float *x, int64_t count, double scale, double *out)
+void qw_ref_unit(const float *x, int64_t count, double scale, double *out)
 {
     double squares = 0;
     for (int64_t i = 0; i < count; i++)
@@ -102,8 +101,8 @@ static void delta_row(qw_reference *self, const qw_delta_args *args, int64_t row
     const double a = (double)qw_ref_get(&args->a, row, head), b = (double)qw_ref_get(&args->b, row, head);
     const double g = -exp((double)qw_ref_get(&args->a_log, 0, head)) *
                      qw_ref_softplus(a + (double)qw_ref_get(&args->dt_bias, 0, head));
-    unit(c + key_head * dk, dk, 1 / sqrt((double)dk), self->line);
-    unit(c + (nk + key_head) * dk, dk, 1, self->other);
+    qw_ref_unit(c + key_head * dk, dk, 1 / sqrt((double)dk), self->line);
+    qw_ref_unit(c + (nk + key_head) * dk, dk, 1, self->other);
     delta_token(self, self->line, self->other, c + 2 * nk * dk + head * dv, exp(g), qw_ref_sigmoid(b),
                 qw_ref_row(&args->o, row) + head * dv);
 }
@@ -116,13 +115,13 @@ static void delta_segment(qw_reference *self, const qw_delta_args *args, const q
     const qw_state_write *write = args->batch->state_write + segment->write_begin;
     const qw_state_write *end = write + segment->write_count;
     if (segment->state_read >= 0)
-        memcpy(self->state, slot_data(&args->state, segment->state_read) + begin, size * sizeof(float));
+        memcpy(self->state, qw_ref_slot(&args->state, segment->state_read) + begin, size * sizeof(float));
     else
         memset(self->state, 0, size * sizeof(float));
     for (int32_t i = 0; i < segment->row_count; i++) {
         delta_row(self, args, segment->row_begin + i, head);
         for (; write < end && write->row == segment->row_begin + i; write++)
-            memcpy(slot_data(&args->state, write->slot) + begin, self->state, size * sizeof(float));
+            memcpy(qw_ref_slot(&args->state, write->slot) + begin, self->state, size * sizeof(float));
     }
 }
 

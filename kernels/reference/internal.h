@@ -52,6 +52,12 @@ double qw_ref_sigmoid(double x);
 double qw_ref_silu(double x);
 double qw_ref_softplus(double x);
 
+/* ---- states (delta.c) ---- */
+
+float *qw_ref_slot(const qw_state_view *state, int32_t slot);
+/* out = x / sqrt(sum x^2 + 1e-6) * scale */
+void qw_ref_unit(const float *x, int64_t count, double scale, double *out);
+
 /* ---- operations ---- */
 
 qwen36_status qw_ref_embed(qw_backend *backend, const qw_embed_args *args);

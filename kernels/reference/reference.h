@@ -10,4 +10,8 @@
 qwen36_status qw_reference_backend_open(const qw_backend_config *config, qw_backend *out,
                                         qwen36_error *error);
 
+/* The delta rule in its chunked form, which suits matrix units: what the delta of a reference backend
+ * computes, up to rounding. Unlike an op it allocates. */
+qwen36_status qw_reference_delta_chunked(qw_backend *backend, const qw_delta_args *args);
+
 #endif

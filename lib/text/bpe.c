@@ -93,7 +93,7 @@ static inline uint32_t byte_rank(const qw_merges *merges, const char *text)
 /* --- Short pieces: look at all pairs for every merge ---------------------------------------------- */
 
 /* Up to this many bytes that is faster than a queue. */
-#define SHORT_MAX 48
+#define SHORT_MAX 24
 
 static size_t merge_short(const qw_merges *merges, const char *text, uint32_t *ids, size_t count)
 {

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert(QW_VOCABULARY_ID_LIMIT < QW_BPE_ID_LIMIT, "every id fits a slot of the table of merges");
+
 #define FILE_LIMIT ((size_t)256 << 20)
 
 typedef struct load {
@@ -126,10 +128,10 @@ static qwen36_status read_vocab(load *l)
     uint64_t id = 0;
     while (qw_json_next(&walk, &key, &value)) {
         int shown = (int)QW_MIN(key.length, 60);
-        if (!qw_json_uint64(value, &id) || id >= QW_BPE_ID_LIMIT - 1)
+        if (!qw_json_uint64(value, &id) || id >= QW_VOCABULARY_ID_LIMIT)
             return qw_fail(l->error, QWEN36_ERROR_TOKENIZER,
                            "%s: model.vocab: \"%.*s\" is %.*s, expected an id from 0 to %u", l->file, shown,
-                           key.text, (int)QW_MIN(value.length, 60), value.text, QW_BPE_ID_LIMIT - 2);
+                           key.text, (int)QW_MIN(value.length, 60), value.text, QW_VOCABULARY_ID_LIMIT - 1);
         if (key.length == 0)
             return qw_fail(l->error, QWEN36_ERROR_TOKENIZER, "%s: model.vocab has an empty token", l->file);
         char *place = qw_vocabulary_reserve(&l->draft, key.length);
@@ -178,9 +180,9 @@ static qwen36_status read_added_tokens(load *l)
     {
         int64_t id = 0;
         snprintf(where, sizeof where, "added_tokens[%d]", index++);
-        if (!qw_json_int64(qw_json_member(item, "id"), 0, QW_BPE_ID_LIMIT - 2, &id))
+        if (!qw_json_int64(qw_json_member(item, "id"), 0, QW_VOCABULARY_ID_LIMIT - 1, &id))
             return qw_fail(l->error, QWEN36_ERROR_TOKENIZER, "%s: %s.id is no id from 0 to %u", l->file,
-                           where, QW_BPE_ID_LIMIT - 2);
+                           where, QW_VOCABULARY_ID_LIMIT - 1);
         qwen36_status status = add_token(l, item, (uint64_t)id, l->file, where);
         if (status != QWEN36_OK)
             return status;
@@ -200,9 +202,9 @@ static qwen36_status add_from_config(load *l, const cJSON *config, const char *f
         uint64_t id = 0;
         snprintf(where, sizeof where, "added_tokens_decoder.%.50s", item->string);
         if (!qw_json_uint64((qw_json_span){item->string, strlen(item->string)}, &id) ||
-            id >= QW_BPE_ID_LIMIT - 1)
+            id >= QW_VOCABULARY_ID_LIMIT)
             return qw_fail(l->error, QWEN36_ERROR_TOKENIZER, "%s: %s is no id from 0 to %u", file, where,
-                           QW_BPE_ID_LIMIT - 2);
+                           QW_VOCABULARY_ID_LIMIT - 1);
         qwen36_status status = add_token(l, item, id, file, where);
         if (status != QWEN36_OK)
             return status;

@@ -11,7 +11,7 @@ void qw_vocabulary_release(qw_vocabulary *v, const qw_allocator *allocator)
 }
 
 /* Tokens are a few bytes long: eight at a time, then the rest. */
-static uint32_t hash_of(const char *bytes, size_t length)
+static uint64_t hash_of(const char *bytes, size_t length)
 {
     const uint64_t factor = 0x9e3779b97f4a7c15u;
     uint64_t hash = length * factor, word;
@@ -23,9 +23,10 @@ static uint32_t hash_of(const char *bytes, size_t length)
     word = 0;
     for (size_t i = 0; i < length; i++)
         word = word << 8 | (unsigned char)bytes[i];
-    hash = (hash ^ word) * factor;
-    return (uint32_t)(hash >> 32);
+    return (hash ^ word) * factor;
 }
+
+#define SLOT_ID (QW_VOCABULARY_ID_LIMIT) /* the bits of a slot that hold id + 1 */
 
 static bool is_token(const qw_vocabulary *v, uint32_t id, const char *bytes, size_t length)
 {
@@ -34,18 +35,25 @@ static bool is_token(const qw_vocabulary *v, uint32_t id, const char *bytes, siz
     return own == length && memcmp(text, bytes, length) == 0;
 }
 
-/* The slot of the token with these bytes, or the free one where it would stand. */
-static uint32_t *slot_of(const qw_vocabulary *v, const char *bytes, size_t length)
+/* The slot of the token with these bytes, or the free one where it would stand; *tag are the bits of the
+ * hash that a slot keeps, so that few others need a look at their bytes. */
+static uint32_t *slot_of(const qw_vocabulary *v, const char *bytes, size_t length, uint32_t *tag)
 {
-    uint32_t at = hash_of(bytes, length) & v->mask;
-    while (v->slots[at] != 0 && !is_token(v, v->slots[at] - 1, bytes, length))
+    uint64_t hash = hash_of(bytes, length);
+    uint32_t at = (uint32_t)(hash >> 32) & v->mask, slot;
+    *tag = (uint32_t)hash & ~SLOT_ID;
+    while ((slot = v->slots[at]) != 0) {
+        if ((slot & ~SLOT_ID) == *tag && is_token(v, (slot & SLOT_ID) - 1, bytes, length))
+            break;
         at = (at + 1) & v->mask;
+    }
     return &v->slots[at];
 }
 
 int32_t qw_vocabulary_find(const qw_vocabulary *v, const char *bytes, size_t length)
 {
-    return (int32_t)*slot_of(v, bytes, length) - 1;
+    uint32_t tag;
+    return (int32_t)(*slot_of(v, bytes, length, &tag) & SLOT_ID) - 1;
 }
 
 char *qw_vocabulary_reserve(qw_vocabulary_draft *draft, size_t length)
@@ -101,15 +109,16 @@ static bool fill_table(qw_vocabulary *v, uint32_t *clash)
 {
     for (uint32_t id = 0; id < v->size; id++) {
         size_t length;
+        uint32_t tag;
         const char *bytes = qw_vocabulary_bytes(v, id, &length);
         if ((v->flags[id] & QW_TOKEN_ORDINARY) == 0)
             continue;
-        uint32_t *slot = slot_of(v, bytes, length);
+        uint32_t *slot = slot_of(v, bytes, length, &tag);
         if (*slot != 0) {
             *clash = id;
             return false;
         }
-        *slot = id + 1;
+        *slot = tag | (id + 1);
         v->longest = QW_MAX(v->longest, (uint32_t)length);
     }
     return true;

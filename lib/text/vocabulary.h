@@ -15,13 +15,16 @@ enum {
     QW_TOKEN_ORDINARY = 8 /* it stands in the vocabulary that merges work on */
 };
 
+/* Ids are below this. */
+#define QW_VOCABULARY_ID_LIMIT (((uint32_t)1 << 21) - 1)
+
 typedef struct qw_vocabulary {
     uint32_t size;    /* highest id + 1 */
     uint32_t longest; /* bytes of the longest ordinary token */
     char *arena;
     uint32_t *begins;     /* [size + 1]: where a token's bytes begin in the arena */
     unsigned char *flags; /* [size]: QW_TOKEN_* */
-    uint32_t *slots;      /* hash table of the ordinary tokens: id + 1; 0: free */
+    uint32_t *slots;      /* hash table of the ordinary tokens: 11 bits of the hash, id + 1; 0: free */
     uint32_t mask;
 } qw_vocabulary;
 

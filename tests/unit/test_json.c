@@ -281,11 +281,12 @@ TEST(json, decimal_comma)
 
 static void *parse_often(void *result)
 {
+    const char *text = "{\"a\":[1.5,{\"b\":\"c\"}]}", *twice = "{\"a\":1,\"a\":2}";
     bool *good = result;
     for (int i = 0; i < 500 && *good; i++) {
         qwen36_error error = QWEN36_ERROR_INIT;
-        cJSON *tree = qw_json_parse("{\"a\":[1.5,{\"b\":\"c\"}]}", 23, "x", &error);
-        cJSON *none = qw_json_parse("{\"a\":1,\"a\":2}", 15, "x", &error);
+        cJSON *tree = qw_json_parse(text, strlen(text), "x", &error);
+        cJSON *none = qw_json_parse(twice, strlen(twice), "x", &error);
         double value = 0;
         *good = tree != NULL && none == NULL && qw_json_double(qw_json_member(tree, "a")->child, &value) &&
                 value == 1.5;
