@@ -13,7 +13,8 @@
 /* Wrong use: what is wrong, and where to read more; exit status 2. */
 _Noreturn static inline void usage_error(const char *program, const char *what, const char *value)
 {
-    fprintf(stderr, "%s: %s%s%s\nTry '%s --help'.\n", program, what, value[0] != '\0' ? ": " : "", value, program);
+    fprintf(stderr, "%s: %s%s%s\nTry '%s --help'.\n", program, what, value[0] != '\0' ? ": " : "", value,
+            program);
     exit(2);
 }
 
@@ -36,8 +37,8 @@ static inline void check(const char *program, qwen36_status status, const qwen36
         fail(program, error);
 }
 
-static inline long long parse_integer(const char *program, const char *option, const char *text, long long lowest,
-                                      long long highest)
+static inline long long parse_integer(const char *program, const char *option, const char *text,
+                                      long long lowest, long long highest)
 {
     char *end = NULL, what[64];
     errno = 0;
@@ -98,7 +99,8 @@ static inline int32_t *encode(const char *program, const qwen36_tokenizer *token
     int32_t *ids = malloc((capacity + 1) * sizeof *ids);
     if (ids == NULL)
         fail_text(program, "out of memory");
-    check(program, qwen36_tokenizer_encode(tokenizer, text, length, flags, ids, capacity, count, &error), &error);
+    check(program, qwen36_tokenizer_encode(tokenizer, text, length, flags, ids, capacity, count, &error),
+          &error);
     return ids;
 }
 

@@ -91,11 +91,13 @@ static void take(arguments *a, int option, const char *value)
 static arguments parse(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"model", 1, NULL, 'm'},         {"prompt", 1, NULL, 'p'},       {"tokens", 1, NULL, 'n'},
-        {"temp", 1, NULL, TEMPERATURE},  {"top-k", 1, NULL, TOP_K},      {"top-p", 1, NULL, TOP_P},
-        {"seed", 1, NULL, SEED},         {"context", 1, NULL, CONTEXT},  {"threads", 1, NULL, THREADS},
-        {"numerics", 1, NULL, NUMERICS}, {"quiet", 0, NULL, QUIET},      {"ignore-end", 0, NULL, IGNORE_END},
-        {"help", 0, NULL, HELP_OPTION},  {NULL, 0, NULL, 0},
+        {"model", 1, NULL, 'm'},        {"prompt", 1, NULL, 'p'},
+        {"tokens", 1, NULL, 'n'},       {"temp", 1, NULL, TEMPERATURE},
+        {"top-k", 1, NULL, TOP_K},      {"top-p", 1, NULL, TOP_P},
+        {"seed", 1, NULL, SEED},        {"context", 1, NULL, CONTEXT},
+        {"threads", 1, NULL, THREADS},  {"numerics", 1, NULL, NUMERICS},
+        {"quiet", 0, NULL, QUIET},      {"ignore-end", 0, NULL, IGNORE_END},
+        {"help", 0, NULL, HELP_OPTION}, {NULL, 0, NULL, 0},
     };
     arguments a = {.tokens = 256};
     int option;
@@ -141,8 +143,8 @@ static void append_prompt(const arguments *a, const qwen36_model *model, qwen36_
     size_t length = 0, count = 0;
     char *input = strcmp(a->prompt, "-") == 0 ? read_stream(PROGRAM, stdin, &length) : NULL;
     const char *prompt = input != NULL ? input : a->prompt;
-    int32_t *ids = encode(PROGRAM, tokenizer_of(PROGRAM, model), prompt, input != NULL ? length : strlen(prompt),
-                          QWEN36_ENCODE_PARSE_SPECIAL, &count);
+    int32_t *ids = encode(PROGRAM, tokenizer_of(PROGRAM, model), prompt,
+                          input != NULL ? length : strlen(prompt), QWEN36_ENCODE_PARSE_SPECIAL, &count);
     if (count == 0)
         usage_error(PROGRAM, "the prompt is empty", "");
     check(PROGRAM, qwen36_session_append(session, ids, count, QWEN36_LOGITS_LAST, &error), &error);
@@ -154,8 +156,8 @@ static void append_prompt(const arguments *a, const qwen36_model *model, qwen36_
 
 static void report(const qwen36_generate_result *r)
 {
-    static const char *const finishes[] = {"",          "end token",         "length",
-                                           "context full", "output closed", "interrupted", "error"};
+    static const char *const finishes[] = {
+        "", "end token", "length", "context full", "output closed", "interrupted", "error"};
     double prompt = r->prompt_seconds > 0 ? (double)r->prompt_tokens / r->prompt_seconds : 0;
     double output = r->output_seconds > 0 ? (double)(r->output_tokens - 1) / r->output_seconds : 0;
     fprintf(stderr, "[%llu prompt tokens at %.1f/s, %llu tokens at %.1f/s, ended by: %s]\n",

@@ -42,10 +42,10 @@ static void take(arguments *a, int option, const char *value)
 
 static arguments parse(int argc, char **argv)
 {
-    static const struct option options[] = {{"model", 1, NULL, 'm'},        {"ids", 1, NULL, IDS},
-                                            {"threads", 1, NULL, THREADS},  {"budget", 1, NULL, BUDGET},
-                                            {"numerics", 1, NULL, NUMERICS}, {"help", 0, NULL, HELP_OPTION},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"model", 1, NULL, 'm'},     {"ids", 1, NULL, IDS},           {"threads", 1, NULL, THREADS},
+        {"budget", 1, NULL, BUDGET}, {"numerics", 1, NULL, NUMERICS}, {"help", 0, NULL, HELP_OPTION},
+        {NULL, 0, NULL, 0}};
     arguments a = {0};
     int option;
     qwen36_model_options_init(&a.model, sizeof a.model);

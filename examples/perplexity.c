@@ -9,7 +9,8 @@ static const char PROGRAM[] = "perplexity";
 static const char HELP[] =
     "usage: perplexity -m DIRECTORY [options] < TEXT\n"
     "Reads a text on standard input, cuts it into windows of the context length, and prints the number of\n"
-    "tokens scored, the sum of their negative log-probabilities (nats), and the perplexity. The first token of\n"
+    "tokens scored, the sum of their negative log-probabilities (nats), and the perplexity. The first token "
+    "of\n"
     "a window is not scored: nothing predicts it.\n"
     "  -m, --model DIR       the model directory, as published\n"
     "  -c, --context N       tokens of a window (default 1024)\n"
@@ -20,9 +21,9 @@ enum { THREADS = 256, NUMERICS, HELP_OPTION };
 
 static const char *parse(int argc, char **argv, qwen36_model_options *model)
 {
-    static const struct option options[] = {{"model", 1, NULL, 'm'},         {"context", 1, NULL, 'c'},
-                                            {"threads", 1, NULL, THREADS},   {"numerics", 1, NULL, NUMERICS},
-                                            {"help", 0, NULL, HELP_OPTION},  {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"model", 1, NULL, 'm'},        {"context", 1, NULL, 'c'},
+                                            {"threads", 1, NULL, THREADS},  {"numerics", 1, NULL, NUMERICS},
+                                            {"help", 0, NULL, HELP_OPTION}, {NULL, 0, NULL, 0}};
     const char *directory = NULL;
     int option;
     while ((option = getopt_long(argc, argv, "m:c:", options, NULL)) != -1) {

@@ -93,10 +93,10 @@ QWEN36_API const char *qwen36_version_string(void);
 QWEN36_API const char *qwen36_backend_name(void);
 
 /* What this build can do, an OR of the bits below. Unknown bits may be set by later versions. */
-#define QWEN36_FEATURE_MOE ((uint64_t)1 << 0)      /* qwen3_5_moe checkpoints */
-#define QWEN36_FEATURE_DENSE ((uint64_t)1 << 1)    /* qwen3_5 checkpoints */
-#define QWEN36_FEATURE_YARN ((uint64_t)1 << 2)     /* rope_type "yarn" */
-#define QWEN36_FEATURE_BF16_KV ((uint64_t)1 << 3)  /* kv_dtype BF16 */
+#define QWEN36_FEATURE_MOE ((uint64_t)1 << 0)     /* qwen3_5_moe checkpoints */
+#define QWEN36_FEATURE_DENSE ((uint64_t)1 << 1)   /* qwen3_5 checkpoints */
+#define QWEN36_FEATURE_YARN ((uint64_t)1 << 2)    /* rope_type "yarn" */
+#define QWEN36_FEATURE_BF16_KV ((uint64_t)1 << 3) /* kv_dtype BF16 */
 QWEN36_API uint64_t qwen36_features(void);
 
 /* ------------------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ enum {
     QWEN36_ERROR_MISSING_TENSOR = -31,
     QWEN36_ERROR_TENSOR_SHAPE = -32,
     QWEN36_ERROR_TENSOR_DTYPE = -33,
-    QWEN36_ERROR_TIED_HEAD = -34,  /* tie_word_embeddings contradicts the tensors */
-    QWEN36_ERROR_TOKENIZER = -35,  /* tokenizer.json is malformed or of another kind */
+    QWEN36_ERROR_TIED_HEAD = -34,    /* tie_word_embeddings contradicts the tensors */
+    QWEN36_ERROR_TOKENIZER = -35,    /* tokenizer.json is malformed or of another kind */
     QWEN36_ERROR_NO_TOKENIZER = -36, /* the model directory has no tokenizer.json */
 
     QWEN36_ERROR_TOKEN_ID = -50,      /* a token id outside the model's vocabulary */
@@ -165,8 +165,13 @@ typedef struct qwen36_error {
     char message[504];    /* NUL-terminated UTF-8, no line break */
 } qwen36_error;
 
-#define QWEN36_ERROR_INIT                                                                              \
-    { (uint32_t)sizeof(qwen36_error), 0, { 0 } }
+#define QWEN36_ERROR_INIT                                                                                    \
+    {                                                                                                        \
+        (uint32_t)sizeof(qwen36_error), 0,                                                                   \
+        {                                                                                                    \
+            0                                                                                                \
+        }                                                                                                    \
+    }
 
 /* ------------------------------------------------------------------------------------------------
  * 3. Hooks
@@ -276,21 +281,20 @@ typedef struct qwen36_memory_estimate {
 
 QWEN36_API qwen36_status qwen36_memory_estimate_read(const char *directory,
                                                      const qwen36_model_options *options,
-                                                     qwen36_memory_estimate *estimate,
-                                                     qwen36_error *error);
+                                                     qwen36_memory_estimate *estimate, qwen36_error *error);
 
 /* Facts about a loaded model. Counts are those of the checkpoint. */
 typedef struct qwen36_model_info {
     uint32_t struct_size;
-    int32_t is_moe;            /* 1: mixture of experts, 0: dense */
-    int32_t vocab_size;        /* V: length of a logits row; token ids are 0..V-1 */
-    int32_t token_count;       /* ids that the tokenizer knows, <= V; rows from here on are padding with
-                                  logit -infinity. V when there is no tokenizer */
-    int32_t bitmask_words;     /* 32-bit words of a token bitmask: ceil(V / 32) */
-    int32_t hidden_size;       /* H */
-    int32_t layers;            /* L: all decoder layers */
-    int32_t attention_layers;  /* those with full attention; the others are Gated DeltaNet */
-    int32_t heads;             /* query heads */
+    int32_t is_moe;           /* 1: mixture of experts, 0: dense */
+    int32_t vocab_size;       /* V: length of a logits row; token ids are 0..V-1 */
+    int32_t token_count;      /* ids that the tokenizer knows, <= V; rows from here on are padding with
+                                 logit -infinity. V when there is no tokenizer */
+    int32_t bitmask_words;    /* 32-bit words of a token bitmask: ceil(V / 32) */
+    int32_t hidden_size;      /* H */
+    int32_t layers;           /* L: all decoder layers */
+    int32_t attention_layers; /* those with full attention; the others are Gated DeltaNet */
+    int32_t heads;            /* query heads */
     int32_t kv_heads;
     int32_t head_dim;
     int32_t linear_key_heads;
@@ -308,18 +312,18 @@ typedef struct qwen36_model_info {
     int32_t max_sessions;
     int32_t max_batch_tokens;
     int32_t threads;
-    int32_t numerics;           /* QWEN36_NUMERICS_* in force */
-    int32_t kv_dtype;           /* QWEN36_KV_F32 or QWEN36_KV_BF16 */
-    int32_t cpu_tier;           /* QWEN36_CPU_* in force; 0 for another backend */
-    int32_t kv_block_tokens;    /* tokens per KV block: 64 */
-    int32_t kv_blocks;          /* in the pool */
-    int32_t bos_token;          /* from the configuration; -1: none. Never added by the library */
-    int32_t pad_token;          /* -1: none */
+    int32_t numerics;        /* QWEN36_NUMERICS_* in force */
+    int32_t kv_dtype;        /* QWEN36_KV_F32 or QWEN36_KV_BF16 */
+    int32_t cpu_tier;        /* QWEN36_CPU_* in force; 0 for another backend */
+    int32_t kv_block_tokens; /* tokens per KV block: 64 */
+    int32_t kv_blocks;       /* in the pool */
+    int32_t bos_token;       /* from the configuration; -1: none. Never added by the library */
+    int32_t pad_token;       /* -1: none */
     int32_t reserved;
-    uint64_t parameters;        /* text parameters, the head counted once if tied */
+    uint64_t parameters; /* text parameters, the head counted once if tied */
     uint64_t weight_bytes;
-    uint64_t kv_token_bytes;    /* KV bytes per token */
-    uint64_t state_bytes;       /* recurrent + convolution state bytes per session */
+    uint64_t kv_token_bytes; /* KV bytes per token */
+    uint64_t state_bytes;    /* recurrent + convolution state bytes per session */
 } qwen36_model_info;
 
 QWEN36_API qwen36_status qwen36_model_get_info(const qwen36_model *model, qwen36_model_info *info,
@@ -355,8 +359,8 @@ QWEN36_API int32_t qwen36_tokenizer_size(const qwen36_tokenizer *tokenizer);
  * errors="replace" does) to ids. No token is added at begin or end. `ids` may be NULL with capacity 0
  * to ask for the count. */
 QWEN36_API qwen36_status qwen36_tokenizer_encode(const qwen36_tokenizer *tokenizer, const char *text,
-                                                 size_t length, uint32_t flags, int32_t *ids,
-                                                 size_t capacity, size_t *count, qwen36_error *error);
+                                                 size_t length, uint32_t flags, int32_t *ids, size_t capacity,
+                                                 size_t *count, qwen36_error *error);
 
 /* SKIP_SPECIAL: tokens marked special give no text. */
 #define QWEN36_DECODE_SKIP_SPECIAL ((uint32_t)1)
@@ -364,8 +368,8 @@ QWEN36_API qwen36_status qwen36_tokenizer_encode(const qwen36_tokenizer *tokeniz
 /* Ids to the bytes they stand for, which need not be whole UTF-8 (see the streaming decoder). No NUL
  * is appended. An id outside the tokenizer is QWEN36_ERROR_TOKEN_ID. */
 QWEN36_API qwen36_status qwen36_tokenizer_decode(const qwen36_tokenizer *tokenizer, const int32_t *ids,
-                                                 size_t count, uint32_t flags, char *text,
-                                                 size_t capacity, size_t *length, qwen36_error *error);
+                                                 size_t count, uint32_t flags, char *text, size_t capacity,
+                                                 size_t *length, qwen36_error *error);
 
 /* The bytes of one token (not NUL-terminated), borrowed while the tokenizer lives; NULL and length 0
  * for an unknown id. */
@@ -419,8 +423,8 @@ QWEN36_API qwen36_status qwen36_decoder_finish(qwen36_decoder *decoder, const ch
 enum { QWEN36_LOGITS_NONE = 0, QWEN36_LOGITS_LAST = 1, QWEN36_LOGITS_ALL = 2 };
 
 /* A row of logits: float32 [vocab_size] after the token at `position`, borrowed during the call. */
-typedef void (*qwen36_logits_fn)(void *user, qwen36_session *session, int32_t position,
-                                 const float *logits, int32_t vocab_size);
+typedef void (*qwen36_logits_fn)(void *user, qwen36_session *session, int32_t position, const float *logits,
+                                 int32_t vocab_size);
 
 typedef struct qwen36_session_options {
     uint32_t struct_size;
@@ -543,10 +547,10 @@ typedef struct qwen36_sampling {
 QWEN36_API qwen36_status qwen36_sampling_init(const qwen36_model *model, qwen36_sampling *sampling,
                                               size_t size);
 /* Values outside their ranges are refused: QWEN36_ERROR_ARGUMENT, the options then unchanged. */
-QWEN36_API qwen36_status qwen36_session_set_sampling(qwen36_session *session,
-                                                     const qwen36_sampling *sampling, qwen36_error *error);
-QWEN36_API qwen36_status qwen36_session_get_sampling(const qwen36_session *session,
-                                                     qwen36_sampling *sampling, qwen36_error *error);
+QWEN36_API qwen36_status qwen36_session_set_sampling(qwen36_session *session, const qwen36_sampling *sampling,
+                                                     qwen36_error *error);
+QWEN36_API qwen36_status qwen36_session_get_sampling(const qwen36_session *session, qwen36_sampling *sampling,
+                                                     qwen36_error *error);
 
 /* Adds bias[i] to the logit of token[i]; -infinity forbids it. Copied; replaces earlier biases; count
  * 0 removes them. Both arrays [count]; a token may appear once. */
@@ -594,11 +598,11 @@ typedef struct qwen36_generate_options {
 
 typedef struct qwen36_generate_result {
     uint32_t struct_size;
-    int32_t finish;          /* QWEN36_FINISH_* */
-    uint64_t prompt_tokens;  /* pending tokens computed before the first sample */
-    uint64_t output_tokens;  /* tokens sampled, the end token included */
-    double prompt_seconds;   /* from the call to the first sampled token */
-    double output_seconds;   /* from the first sampled token to the return */
+    int32_t finish;         /* QWEN36_FINISH_* */
+    uint64_t prompt_tokens; /* pending tokens computed before the first sample */
+    uint64_t output_tokens; /* tokens sampled, the end token included */
+    double prompt_seconds;  /* from the call to the first sampled token */
+    double output_seconds;  /* from the first sampled token to the return */
 } qwen36_generate_result;
 
 QWEN36_API void qwen36_generate_options_init(qwen36_generate_options *options, size_t size);

@@ -90,14 +90,14 @@ typedef struct qw_state_write {
  * device copy stands at the same offset from `device` as the array from `host`. */
 typedef struct qw_batch {
     int32_t rows, segments, writes, blocks;
-    const int32_t *ids;               /* [R] token id */
-    const int32_t *positions;         /* [3][R] T, H, W */
-    const int32_t *kv_index;          /* [R] where K and V go: block * 64 + token % 64 */
-    const qw_segment *segment;        /* [segments], rows ascending, without gaps */
+    const int32_t *ids;                /* [R] token id */
+    const int32_t *positions;          /* [3][R] T, H, W */
+    const int32_t *kv_index;           /* [R] where K and V go: block * 64 + token % 64 */
+    const qw_segment *segment;         /* [segments], rows ascending, without gaps */
     const qw_state_write *state_write; /* [writes] */
-    const int32_t *block_table;       /* [blocks] */
-    const int32_t *host;              /* begin of the block */
-    uint64_t bytes;                   /* its size */
+    const int32_t *block_table;        /* [blocks] */
+    const int32_t *host;               /* begin of the block */
+    uint64_t bytes;                    /* its size */
     const qw_buffer *device;
 } qw_batch;
 
@@ -134,13 +134,13 @@ typedef struct qw_linear_args {
  * rope_scale); k and v go to the cache in its dtype. */
 typedef struct qw_attn_prepare_args {
     const qw_batch *batch;
-    qw_view qg;               /* [R, nh * 2 * hd]: per head query ‖ gate */
-    qw_view k, v;             /* [R, nkv * hd] */
-    qw_view q_norm, k_norm;   /* [hd] */
-    qw_view q;                /* out [R, nh * hd] */
-    qw_kv_view cache;         /* out */
-    const float *inv_freq;    /* host [rotary_dim / 2] */
-    const uint8_t *axis;      /* host [rotary_dim / 2]: 0 T, 1 H, 2 W */
+    qw_view qg;             /* [R, nh * 2 * hd]: per head query ‖ gate */
+    qw_view k, v;           /* [R, nkv * hd] */
+    qw_view q_norm, k_norm; /* [hd] */
+    qw_view q;              /* out [R, nh * hd] */
+    qw_kv_view cache;       /* out */
+    const float *inv_freq;  /* host [rotary_dim / 2] */
+    const uint8_t *axis;    /* host [rotary_dim / 2]: 0 T, 1 H, 2 W */
     float rope_scale;
     float eps;
 } qw_attn_prepare_args;
@@ -255,19 +255,19 @@ typedef struct qw_sample_row {
     float repetition, presence, frequency;
     int32_t logprobs; /* -1 none, 0 the chosen token's, n also the n largest */
     int32_t biases;
-    double uniform;         /* the draw, in [0, 1) */
-    const int32_t *tokens;  /* the timeline, for the penalties */
+    double uniform;        /* the draw, in [0, 1) */
+    const int32_t *tokens; /* the timeline, for the penalties */
     int64_t token_count;
-    int64_t output_begin;   /* tokens from here on are "output" */
-    const uint32_t *bitmask; /* [ceil(V/32)] or NULL */
+    int64_t output_begin;      /* tokens from here on are "output" */
+    const uint32_t *bitmask;   /* [ceil(V/32)] or NULL */
     const int32_t *bias_token; /* [biases] */
     const float *bias;         /* [biases] */
     /* results */
     int32_t status;
     int32_t token;
     float logprob;
-    int32_t *top_token;  /* [logprobs] */
-    float *top_logprob;  /* [logprobs] */
+    int32_t *top_token; /* [logprobs] */
+    float *top_logprob; /* [logprobs] */
     int32_t top_count;
 } qw_sample_row;
 
@@ -313,25 +313,25 @@ typedef struct qw_ops {
 
 struct qw_backend {
     const qw_ops *ops;
-    void *self;           /* the backend's own state */
-    int32_t cpu_tier;     /* QWEN36_CPU_* in force; 0 for another backend */
+    void *self;       /* the backend's own state */
+    int32_t cpu_tier; /* QWEN36_CPU_* in force; 0 for another backend */
     int32_t threads;
     uint64_t scratch_bytes;
-    char name[32];        /* e.g. "cpu/avx512/fast": part of the numerics id */
+    char name[32]; /* e.g. "cpu/avx512/fast": part of the numerics id */
 };
 
 typedef struct qw_backend_config {
     const qw_allocator *allocator;
     const qw_log *log;
     const qw_dims *dims;
-    int32_t numerics;     /* QWEN36_NUMERICS_* */
-    int32_t kv_dtype;     /* QW_F32 or QW_BF16 */
-    int32_t cpu_tier;     /* QWEN36_CPU_*; AUTO: the best */
-    int32_t threads;      /* workers including the caller */
-    int32_t max_rows;     /* R of one step */
-    int32_t max_segments; /* segments of one step */
+    int32_t numerics;      /* QWEN36_NUMERICS_* */
+    int32_t kv_dtype;      /* QW_F32 or QW_BF16 */
+    int32_t cpu_tier;      /* QWEN36_CPU_*; AUTO: the best */
+    int32_t threads;       /* workers including the caller */
+    int32_t max_rows;      /* R of one step */
+    int32_t max_segments;  /* segments of one step */
     int32_t max_head_rows; /* count of head, logprob and sample */
-    int32_t max_context;  /* tokens of one sequence */
+    int32_t max_context;   /* tokens of one sequence */
 } qw_backend_config;
 
 /* Backends are constructors with distinct names; the build decides which one the library opens. On

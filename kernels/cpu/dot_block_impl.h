@@ -1,4 +1,4 @@
-/* From register tiles to blocks. The including file defines TILE_W (4), TILE_X (at most 6) and
+/* From register tiles to blocks. The including file defines TILE_W, TILE_X (at most 6), ONE_ROW_W and
  *     dot_tile(dtype, columns, rows, ahead, w, x, next, k, sum)
  * which leaves the partial sums of columns x rows dot products in sum[column][row], and on the way fetches
  * the rows next[0 .. ahead) into the cache.
@@ -7,15 +7,20 @@
  * first of these passes reads w from memory and fetches a tile ahead; the others find it in the second-level
  * cache. A tile that is not full repeats its last row of w and drops what comes of it. */
 
+enum { MOST_W = ONE_ROW_W > TILE_W ? ONE_ROW_W : TILE_W };
+
 /* The sums of one tile into y; `live` of the columns exist. */
 QW_INLINE void store_tile(int columns, int rows, vf (*sum)[TILE_X], int64_t live, float *y, int64_t y_stride)
 {
     QW_UNROLL
     for (int r = 0; r < rows; r++) {
-        float out[2 * TILE_W];
+        float out[MOST_W];
         QW_UNROLL
-        for (int c = 0; c < columns; c += 4)
+        for (int c = 0; c < columns / 4 * 4; c += 4)
             vf_sum4(sum[c][r], sum[c + 1][r], sum[c + 2][r], sum[c + 3][r], out + c);
+        QW_UNROLL
+        for (int c = columns / 4 * 4; c < columns; c++)
+            out[c] = vf_sum(sum[c][r]);
         memcpy(y + r * y_stride, out, (size_t)live * sizeof out[0]);
     }
 }
@@ -47,13 +52,13 @@ QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_d
     const int64_t ahead = reach(b, columns);
     for (int64_t n = 0; n < b->columns; n += columns) {
         const int64_t last = b->columns - n - 1;
-        const char *w[2 * TILE_W], *next[2 * TILE_W];
+        const char *w[MOST_W], *next[MOST_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++) {
             w[c] = b->w + (n + QW_MIN(c, last)) * b->w_stride;
             next[c] = row_ahead(b, n + c + ahead);
         }
-        vf sum[2 * TILE_W][TILE_X];
+        vf sum[MOST_W][TILE_X];
         dot_tile(dtype, columns, rows, first ? columns : 0, w, x, next, b->k, sum);
         store_tile(columns, rows, sum, QW_MIN(last + 1, columns), b->y + r * b->y_stride + n, b->y_stride);
     }
@@ -62,8 +67,8 @@ QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_d
 QW_INLINE void dot_some_rows(int dtype, bool first, const qw_dot_block *b, int64_t r)
 {
     switch (b->rows - r) {
-    case 1: /* twice the rows of w, for enough independent sums and loads under way */
-        dot_pass(dtype, 2 * TILE_W, 1, first, b, r);
+    case 1: /* more rows of w, for enough independent sums and loads under way */
+        dot_pass(dtype, ONE_ROW_W, 1, first, b, r);
         break;
     case 2:
         dot_pass(dtype, TILE_W, QW_MIN(2, TILE_X), first, b, r);

@@ -121,6 +121,18 @@ static int32_t find_active(const plan *p, int64_t item)
     return low;
 }
 
+/* What the next item of a loop reads: of this expert, or the beginning of the next one. */
+static const char *next_weights(const job *j, int32_t a, pick *which, const qw_matrix_cut *cut,
+                                const qw_matrix_tile *tile)
+{
+    const plan *p = &j->plan;
+    const char *next = qw_matrix_next(which(&j->args->expert[p->expert[a]]), cut, tile);
+    const bool is_last = tile->row + tile->count == cut->rows && tile->column + tile->columns == cut->columns;
+    if (is_last && a + 1 < p->active)
+        next = qw_view_data(which(&j->args->expert[p->expert[a + 1]]));
+    return next;
+}
+
 static void hidden_item(void *argument, int64_t item, int32_t worker)
 {
     const job *j = argument;
@@ -130,6 +142,7 @@ static void hidden_item(void *argument, int64_t item, int32_t worker)
     const qw_matrix_cut cut = cut_of(j, a, pick_gate);
     qw_matrix_tile tile = {.x = &j->x};
     qw_matrix_cut_item(&cut, item - p->items[a], &tile);
+    tile.next = next_weights(j, a, pick_gate, &cut, &tile);
     const int64_t slot = p->begin[a] + tile.row;
     tile.index = p->row + slot;
     float *buffer = j->buffer + (int64_t)worker * (QW_HIDDEN_BUFFER / 4);
@@ -148,6 +161,7 @@ static void down_item(void *argument, int64_t item, int32_t worker)
     const qw_rows h = {j->h, j->h_stride, j->h, j->h_stride};
     qw_matrix_tile tile = {.w = down, .x = &h};
     qw_matrix_cut_item(&cut, item - p->items[a], &tile);
+    tile.next = next_weights(j, a, pick_down, &cut, &tile);
     tile.row += p->begin[a];
     const int64_t width = j->args->y.shape[1];
     qw_matrix_product(j->cpu, &tile, j->out + tile.row * width + tile.column, width);
@@ -198,7 +212,7 @@ static uint64_t lay_out(job *j, qw_scratch *at, int64_t rows, int64_t threads, i
         void *where;
         int64_t bytes;
     } piece[] = {
-        {&j->x.narrow, rows * hidden * 2}, {&j->h, slots * width * 4},  {&j->out, slots * hidden * 4},
+        {&j->x.narrow, rows * qw_matrix_stride(hidden, 2)}, {&j->h, slots * qw_matrix_stride(width, 4)},  {&j->out, slots * hidden * 4},
         {&j->buffer, threads * QW_HIDDEN_BUFFER},
         {&p->expert, experts * 4},         {&p->begin, (experts + 1) * 4}, {&p->items, (experts + 1) * 8},
         {&p->row, slots * 4},              {&p->slot, slots * 4},       {&p->count, experts * 4},
@@ -221,8 +235,8 @@ qwen36_status qw_cpu_experts(qw_backend *backend, const qw_experts_args *args)
     qw_cpu *cpu = qw_cpu_of(backend);
     const int64_t rows = args->x.shape[0], hidden = args->x.shape[1];
     const int64_t width = args->expert[0].gate.shape[0];
-    job j = {.cpu = cpu, .args = args, .h_stride = width * 4};
-    j.x = (qw_rows){.wide_stride = args->x.stride[0] * 4, .narrow_stride = hidden * 2};
+    job j = {.cpu = cpu, .args = args, .h_stride = qw_matrix_stride(width, 4)};
+    j.x = (qw_rows){.wide_stride = args->x.stride[0] * 4, .narrow_stride = qw_matrix_stride(hidden, 2)};
     qw_scratch scratch = qw_scratch_begin(cpu);
     if (lay_out(&j, &scratch, QW_MIN(rows, QW_SLAB_ROWS), cpu->config.threads, hidden, width, args->experts,
                 args->ids.shape[1]) == 0)

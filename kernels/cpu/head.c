@@ -21,6 +21,7 @@ static void head_item(void *argument, int64_t item, int32_t worker)
     const job *j = argument;
     qw_matrix_tile tile = {.w = &j->args->w, .x = j->x};
     qw_matrix_cut_item(&j->cut, item, &tile);
+    tile.next = qw_matrix_next(tile.w, &j->cut, &tile);
     const int64_t all = tile.columns;
     const int64_t live = QW_MAX(QW_MIN(j->args->live - tile.column, all), 0);
     float *block = j->block + (int64_t)worker * BLOCK;
@@ -51,9 +52,9 @@ qwen36_status qw_cpu_head(qw_backend *backend, const qw_head_args *args)
     const int64_t k = args->x.shape[1];
     const bool narrow = qw_matrix_is_narrow(cpu, args->w.dtype);
     qw_scratch scratch = qw_scratch_begin(cpu);
-    qw_rows x = {.wide = qw_view_data(&args->x), .wide_stride = args->x.stride[0] * 4, .narrow_stride = k * 2};
+    qw_rows x = {.wide = qw_view_data(&args->x), .wide_stride = args->x.stride[0] * 4, .narrow_stride = qw_matrix_stride(k, 2)};
     float *block = qw_scratch_take(&scratch, (uint64_t)cpu->config.threads * BLOCK * sizeof *block);
-    x.narrow = qw_scratch_take(&scratch, (uint64_t)(QW_MIN(args->count, QW_SLAB_ROWS) * k) * 2);
+    x.narrow = qw_scratch_take(&scratch, (uint64_t)(QW_MIN(args->count, QW_SLAB_ROWS) * x.narrow_stride));
     if (block == NULL || x.narrow == NULL)
         return QWEN36_ERROR_INTERNAL;
     for (int32_t first = 0; first < args->count; first += QW_SLAB_ROWS) {
@@ -76,5 +77,5 @@ uint64_t qw_cpu_head_scratch_bytes(const qw_backend_config *config)
 {
     const int64_t rows = QW_MIN(config->max_head_rows, QW_SLAB_ROWS);
     return qw_scratch_round((uint64_t)config->threads * BLOCK * sizeof(float)) +
-           qw_scratch_round((uint64_t)(rows * config->dims->hidden) * 2);
+           qw_scratch_round((uint64_t)(rows * qw_matrix_stride(config->dims->hidden, 2)));
 }

@@ -19,6 +19,7 @@ static void linear_item(void *argument, int64_t item, int32_t worker)
     const qw_view *y = &j->args->y[p];
     qw_matrix_tile tile = {.w = &j->args->w[p], .x = j->x};
     qw_matrix_cut_item(&j->cut[p], item, &tile);
+    tile.next = qw_matrix_next(tile.w, &j->cut[p], &tile);
     float *to = qw_view_row(y, j->first_row + tile.row) + tile.column;
     qw_matrix_product(j->cpu, &tile, to, y->stride[0]);
 }
@@ -42,9 +43,9 @@ qwen36_status qw_cpu_linear(qw_backend *backend, const qw_linear_args *args)
     for (int32_t p = 0; p < args->parts; p++)
         narrow = narrow || qw_matrix_is_narrow(cpu, args->w[p].dtype);
     qw_scratch scratch = qw_scratch_begin(cpu);
-    qw_rows x = {.wide_stride = args->x.stride[0] * 4, .narrow_stride = k * 2};
+    qw_rows x = {.wide_stride = args->x.stride[0] * 4, .narrow_stride = qw_matrix_stride(k, 2)};
     if (narrow) {
-        x.narrow = qw_scratch_take(&scratch, (uint64_t)(QW_MIN(rows, QW_SLAB_ROWS) * k) * 2);
+        x.narrow = qw_scratch_take(&scratch, (uint64_t)(QW_MIN(rows, QW_SLAB_ROWS) * x.narrow_stride));
         if (x.narrow == NULL)
             return QWEN36_ERROR_INTERNAL;
     }
@@ -69,5 +70,5 @@ static int64_t widest_input(const qw_dims *d)
 uint64_t qw_cpu_linear_scratch_bytes(const qw_backend_config *config)
 {
     const int64_t rows = QW_MIN(config->max_rows, QW_SLAB_ROWS);
-    return qw_scratch_round((uint64_t)(rows * widest_input(config->dims)) * 2);
+    return qw_scratch_round((uint64_t)(rows * qw_matrix_stride(widest_input(config->dims), 2)));
 }

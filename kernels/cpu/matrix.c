@@ -27,18 +27,38 @@ void qw_matrix_narrow_rows(qw_cpu *cpu, const qw_rows *rows, int64_t k, int64_t 
     qw_pool_run(cpu->pool, narrow_item, &job, (count + NARROW_ROWS - 1) / NARROW_ROWS);
 }
 
+/* ---- weights --------------------------------------------------------------------------------------- */
+
+static int64_t row_bytes(const qw_view *w)
+{
+    return w->stride[0] * qw_dtype_size(w->dtype);
+}
+
+static const char *row_of(const qw_view *w, int64_t row)
+{
+    return (const char *)qw_view_data(w) + row * row_bytes(w);
+}
+
+const char *qw_matrix_next(const qw_view *w, const qw_matrix_cut *cut, const qw_matrix_tile *tile)
+{
+    const int64_t column = tile->column + tile->columns;
+    const bool is_last_of_column = tile->row + tile->count == cut->rows;
+    return is_last_of_column && column < cut->columns ? row_of(w, column) : NULL;
+}
+
 /* ---- products -------------------------------------------------------------------------------------- */
 
 void qw_matrix_product(const qw_cpu *cpu, const qw_matrix_tile *tile, float *y, int64_t y_stride)
 {
     const qw_view *w = tile->w;
     const bool narrow = qw_matrix_is_narrow(cpu, w->dtype);
-    const int64_t w_stride = w->stride[0] * qw_dtype_size(w->dtype);
+    const int64_t w_stride = row_bytes(w);
     const int64_t x_stride = narrow ? tile->x->narrow_stride : tile->x->wide_stride;
     const char *x = narrow ? tile->x->narrow : tile->x->wide;
     const qw_dot_block block = {
-        .w = (const char *)qw_view_data(w) + tile->column * w_stride,
+        .w = row_of(w, tile->column),
         .w_stride = w_stride,
+        .w_next = tile->next,
         .x = tile->index != NULL ? x : x + tile->row * x_stride,
         .x_stride = x_stride,
         .x_row = tile->index,
@@ -57,8 +77,10 @@ void qw_matrix_hidden(const qw_cpu *cpu, const qw_view *gate, const qw_view *up,
     float *g = buffer, *u = buffer + QW_BLOCK_ROWS * QW_BLOCK_COLUMNS;
     qw_matrix_tile part = *tile;
     part.w = gate;
+    part.next = row_of(up, tile->column);
     qw_matrix_product(cpu, &part, g, QW_BLOCK_COLUMNS);
     part.w = up;
+    part.next = tile->next;
     qw_matrix_product(cpu, &part, u, QW_BLOCK_COLUMNS);
     for (int64_t i = 0; i < tile->count; i++) {
         float *g_row = g + i * QW_BLOCK_COLUMNS, *u_row = u + i * QW_BLOCK_COLUMNS;
@@ -74,8 +96,7 @@ void qw_matrix_hidden(const qw_cpu *cpu, const qw_view *gate, const qw_view *up,
 qw_matrix_cut qw_matrix_cut_for(const qw_view *w, int64_t rows)
 {
     enum { GROUP = 8 }; /* whole register tiles */
-    const int64_t row_bytes = w->shape[1] * qw_dtype_size(w->dtype);
-    int64_t columns = QW_BLOCK_BYTES / QW_MAX(row_bytes, 1) / GROUP * GROUP;
+    int64_t columns = QW_BLOCK_BYTES / QW_MAX(row_bytes(w), 1) / GROUP * GROUP;
     columns = QW_MIN(QW_MAX(columns, GROUP), QW_BLOCK_COLUMNS);
     return (qw_matrix_cut){
         .columns = w->shape[0],

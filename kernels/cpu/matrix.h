@@ -20,6 +20,13 @@ typedef struct qw_rows {
     int64_t narrow_stride;
 } qw_rows;
 
+/* Bytes from row to row of scratch: rows begin on cache lines, and not at multiples of 4096, which would all
+ * compete for the same few lines of the first-level cache. */
+static inline int64_t qw_matrix_stride(int64_t elements, int64_t size)
+{
+    return (elements * size + QW_ALIGNMENT - 1) / QW_ALIGNMENT * QW_ALIGNMENT + QW_ALIGNMENT;
+}
+
 /* Whether a product with weights of this type reads BF16 rows. */
 static inline bool qw_matrix_is_narrow(const qw_cpu *cpu, int32_t weight_dtype)
 {
@@ -34,6 +41,7 @@ void qw_matrix_narrow_rows(qw_cpu *cpu, const qw_rows *rows, int64_t k, int64_t 
 typedef struct qw_matrix_tile {
     const qw_view *w;
     int64_t column, columns;
+    const char *next; /* rows of weights that will probably be read next; or NULL */
     const qw_rows *x;
     const int32_t *index;
     int64_t row, count;
@@ -53,6 +61,8 @@ static inline int64_t qw_matrix_cut_items(const qw_matrix_cut *cut)
 }
 /* The ranges of item `item`, into column, columns, row and count of the tile. */
 void qw_matrix_cut_item(const qw_matrix_cut *cut, int64_t item, qw_matrix_tile *tile);
+/* The first row of w that the item after this one reads, when it is not one of this item's; else NULL. */
+const char *qw_matrix_next(const qw_view *w, const qw_matrix_cut *cut, const qw_matrix_tile *tile);
 
 /* h[i][column + c] = silu(gate . x) * (up . x) for a tile of both matrices: the hidden layer of an MLP. h is
  * float32, or BF16 when `narrow`; `buffer` holds QW_HIDDEN_BUFFER bytes of the worker's own. */

@@ -4,14 +4,14 @@
 #include "kernels/cpu/math_impl.h"
 #include "kernels/cpu/unroll.h"
 
-/* Rows of x and of w in a register tile: TILE_X x TILE_W sums, and the loads that feed them, fit the
- * registers. One row of x goes with 2 x TILE_W rows of w, for enough independent chains. */
+/* A register tile has TILE_X rows of x and TILE_W rows of w, or one of x and ONE_ROW_W of w: so many sums,
+ * and the loads that feed them, fit the registers. */
 #if defined(QW_TIER_AVX512)
-enum { TILE_W = 4, TILE_X = 6 };
+enum { TILE_W = 4, TILE_X = 6, ONE_ROW_W = 8 };
 #elif defined(QW_TIER_AVX2)
-enum { TILE_W = 4, TILE_X = 1 };
+enum { TILE_W = 2, TILE_X = 2, ONE_ROW_W = 4 };
 #else
-enum { TILE_W = 4, TILE_X = 1 };
+enum { TILE_W = 2, TILE_X = 1, ONE_ROW_W = 2 };
 #endif
 
 QW_INLINE vf load_weight(int dtype, const char *p)
@@ -39,7 +39,7 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char 
         QW_UNROLL
         for (int a = 0; a < ahead; a++)
             __builtin_prefetch(next[a] + i * size, 0, 2);
-        vf weight[2 * TILE_W];
+        vf weight[ONE_ROW_W > TILE_W ? ONE_ROW_W : TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)
             weight[c] = load_weight(dtype, w[c] + i * size);

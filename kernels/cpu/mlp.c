@@ -28,6 +28,7 @@ static void hidden_item(void *argument, int64_t item, int32_t worker)
         return;
     }
     qw_matrix_cut_item(&j->hidden, item, &tile);
+    tile.next = qw_matrix_next(&j->args->gate, &j->hidden, &tile);
     qw_matrix_hidden(j->cpu, &j->args->gate, &j->args->up, &tile, j->h_data + tile.row * j->h_stride,
                      j->h_stride, j->narrow_h, j->buffer + (int64_t)worker * 2 * BLOCK);
 }
@@ -38,6 +39,7 @@ static void down_item(void *argument, int64_t item, int32_t worker)
     const qw_mlp_args *args = j->args;
     qw_matrix_tile tile = {.w = &args->down, .x = &j->h};
     qw_matrix_cut_item(&j->down, item, &tile);
+    tile.next = qw_matrix_next(tile.w, &j->down, &tile);
     float *block = j->buffer + (int64_t)worker * 2 * BLOCK;
     qw_matrix_product(j->cpu, &tile, block, QW_BLOCK_COLUMNS);
     for (int64_t i = 0; i < tile.count; i++) {
@@ -72,11 +74,11 @@ qwen36_status qw_cpu_mlp(qw_backend *backend, const qw_mlp_args *args)
     const int64_t rows = args->x.shape[0], k = args->x.shape[1], width = args->gate.shape[0];
     const int64_t slab = QW_MIN(rows, QW_SLAB_ROWS);
     const bool narrow_h = qw_matrix_is_narrow(cpu, args->down.dtype);
-    job j = {.cpu = cpu, .args = args, .narrow_h = narrow_h, .h_stride = width * (narrow_h ? 2 : 4)};
+    job j = {.cpu = cpu, .args = args, .narrow_h = narrow_h, .h_stride = qw_matrix_stride(width, narrow_h ? 2 : 4)};
     qw_scratch scratch = qw_scratch_begin(cpu);
-    j.x = (qw_rows){.wide_stride = args->x.stride[0] * 4, .narrow_stride = k * 2};
-    j.x.narrow = qw_scratch_take(&scratch, (uint64_t)(slab * k) * 2);
-    j.h_data = qw_scratch_take(&scratch, (uint64_t)(slab * width) * 4);
+    j.x = (qw_rows){.wide_stride = args->x.stride[0] * 4, .narrow_stride = qw_matrix_stride(k, 2)};
+    j.x.narrow = qw_scratch_take(&scratch, (uint64_t)(slab * j.x.narrow_stride));
+    j.h_data = qw_scratch_take(&scratch, (uint64_t)(slab * j.h_stride));
     j.row_gate = qw_scratch_take(&scratch, (uint64_t)slab * sizeof *j.row_gate);
     j.buffer = qw_scratch_take(&scratch, (uint64_t)cpu->config.threads * QW_HIDDEN_BUFFER);
     if (j.x.narrow == NULL || j.h_data == NULL || j.row_gate == NULL || j.buffer == NULL)
@@ -91,7 +93,7 @@ uint64_t qw_cpu_mlp_scratch_bytes(const qw_backend_config *config)
 {
     const qw_dims *d = config->dims;
     const uint64_t rows = (uint64_t)QW_MIN(config->max_rows, QW_SLAB_ROWS);
-    const uint64_t width = (uint64_t)QW_MAX(d->intermediate, d->shared_size);
-    return qw_scratch_round(rows * (uint64_t)d->hidden * 2) + qw_scratch_round(rows * width * 4) +
+    const int64_t width = QW_MAX(d->intermediate, d->shared_size);
+    return qw_scratch_round(rows * (uint64_t)qw_matrix_stride(d->hidden, 2)) + qw_scratch_round(rows * (uint64_t)qw_matrix_stride(width, 4)) +
            qw_scratch_round(rows * sizeof(float)) + (uint64_t)config->threads * QW_HIDDEN_BUFFER;
 }

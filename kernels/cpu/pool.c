@@ -21,6 +21,12 @@ typedef struct worker {
     int32_t index;
 } worker;
 
+/* A worker's share of the items: those from next to end - 1 are still to be done, by whoever takes them. */
+typedef struct share {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} share;
+
 struct qw_pool {
     const qw_allocator *allocator;
     int32_t threads;
@@ -31,8 +37,7 @@ struct qw_pool {
     _Alignas(64) _Atomic uint64_t word;
     qw_pool_task *task;
     void *argument;
-    int64_t items;
-    _Alignas(64) _Atomic int64_t next; /* item */
+    share *shares; /* [threads] */
 
     _Alignas(64) _Atomic int32_t sleepers; /* workers on `wake` */
     _Atomic int32_t waiting;               /* the caller is on `done` */
@@ -50,13 +55,16 @@ static inline void relax(void)
 #endif
 }
 
+/* The own share first, in ascending order, so that a worker walks through memory; then what the others have
+ * not begun. */
 static void work(qw_pool *pool, int32_t index)
 {
-    for (;;) {
-        int64_t item = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (item >= pool->items)
-            return;
-        pool->task(pool->argument, item, index);
+    for (int32_t i = 0; i < pool->threads; i++) {
+        const int32_t owner = index + i < pool->threads ? index + i : index + i - pool->threads;
+        share *from = &pool->shares[owner];
+        int64_t item = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed);
+        for (; item < from->end; item = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed))
+            pool->task(pool->argument, item, index);
     }
 }
 
@@ -167,8 +175,10 @@ void qw_pool_run(qw_pool *pool, qw_pool_task *task, void *argument, int64_t item
     }
     pool->task = task;
     pool->argument = argument;
-    pool->items = items;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    for (int32_t i = 0; i < pool->threads; i++) {
+        atomic_store_explicit(&pool->shares[i].next, items * i / pool->threads, memory_order_relaxed);
+        pool->shares[i].end = items * (i + 1) / pool->threads;
+    }
     publish(pool);
     work(pool, 0);
     atomic_fetch_and(&pool->word, ~(uint64_t)OPEN);
@@ -225,8 +235,9 @@ qwen36_status qw_pool_create(const qw_allocator *allocator, int32_t threads, qw_
     }
     qwen36_status status = QWEN36_OK;
     pool->workers = qw_alloc(allocator, (size_t)threads, sizeof *pool->workers);
-    if (pool->workers == NULL)
-        status = qw_fail_memory(error, (uint64_t)threads * sizeof *pool->workers);
+    pool->shares = qw_alloc(allocator, (size_t)threads, sizeof *pool->shares);
+    if (pool->workers == NULL || pool->shares == NULL)
+        status = qw_fail_memory(error, (uint64_t)threads * (sizeof *pool->workers + sizeof *pool->shares));
     else if (start_workers(pool) != QWEN36_OK)
         status = qw_fail(error, QWEN36_ERROR_SYSTEM, "the system refused worker thread %d of %d",
                          pool->started + 1, threads - 1);
@@ -259,6 +270,7 @@ void qw_pool_destroy(qw_pool *pool)
         qw_cond_destroy(&pool->wake);
         qw_mutex_destroy(&pool->mutex);
     }
+    qw_free(allocator, pool->shares);
     qw_free(allocator, pool->workers);
     qw_free(allocator, pool);
 }

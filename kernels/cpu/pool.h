@@ -1,6 +1,6 @@
 /* The worker pool: threads - 1 workers and the calling thread share the items of one loop at a time.
- * Items are handed out one by one, so their cost may differ; which worker gets which is not defined, and
- * results must not depend on it. */
+ * Each begins with a run of neighbouring items and then takes over what others have not begun, so the cost
+ * of items may differ; which worker gets which is not defined, and results must not depend on it. */
 #ifndef QW_CPU_POOL_H
 #define QW_CPU_POOL_H
 

@@ -6,7 +6,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/unroll.h"
 
-enum { TILE_W = 4, TILE_X = 6, PAIRS = 2 * VF_LANES };
+enum { TILE_W = 4, TILE_X = 6, ONE_ROW_W = 8, PAIRS = 2 * VF_LANES };
 
 QW_INLINE __m512bh load_pairs(const char *p)
 {
@@ -38,7 +38,7 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char 
         QW_UNROLL
         for (int a = 0; a < ahead; a++)
             __builtin_prefetch(next[a] + i * 2, 0, 2);
-        __m512bh weight[2 * TILE_W];
+        __m512bh weight[ONE_ROW_W > TILE_W ? ONE_ROW_W : TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)
             weight[c] = load_pairs(w[c] + i * 2);

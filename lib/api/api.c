@@ -26,8 +26,8 @@ qwen36_status qw_options_adopt(void *ours, size_t known, const void *given, size
 {
     size_t size = struct_size(given);
     if (size < minimum || size > STRUCT_SIZE_MAX)
-        return qw_fail(error, QWEN36_ERROR_STRUCT_SIZE, "struct_size is %zu, but this library knows %zu to %zu",
-                       size, minimum, known);
+        return qw_fail(error, QWEN36_ERROR_STRUCT_SIZE,
+                       "struct_size is %zu, but this library knows %zu to %zu", size, minimum, known);
     if (!is_zero(given, known, size))
         return qw_fail(error, QWEN36_ERROR_STRUCT_SIZE,
                        "struct_size is %zu, and fields beyond the %zu bytes that this library knows are set",

@@ -168,7 +168,8 @@ static qwen36_status adopt(const qwen36_generate_options *given, qwen36_generate
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "ignore_end_tokens is %d, outside 0..1",
                          ours->ignore_end_tokens);
     if (status == QWEN36_OK && (ours->decode_flags & ~QWEN36_DECODE_SKIP_SPECIAL) != 0)
-        status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "decode_flags is %u: unknown bits", ours->decode_flags);
+        status =
+            qw_fail(error, QWEN36_ERROR_ARGUMENT, "decode_flags is %u: unknown bits", ours->decode_flags);
     return status;
 }
 

@@ -29,7 +29,8 @@ static qwen36_status check_range(const char *name, int32_t value, int32_t lowest
                                  qwen36_error *error)
 {
     if (value < lowest || value > highest)
-        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "%s is %d, outside %d..%d", name, value, lowest, highest);
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "%s is %d, outside %d..%d", name, value, lowest,
+                       highest);
     return QWEN36_OK;
 }
 

@@ -94,8 +94,8 @@ qwen36_status qwen36_session_append(qwen36_session *session, const int32_t *toke
     return qw_session_append(session, tokens, count, logits, error);
 }
 
-qwen36_status qwen36_session_sync(qwen36_session *session, const int32_t *tokens, size_t count, size_t *reused,
-                                  qwen36_error *error)
+qwen36_status qwen36_session_sync(qwen36_session *session, const int32_t *tokens, size_t count,
+                                  size_t *reused, qwen36_error *error)
 {
     qwen36_status status = enter_with_tokens(session, tokens, count, error);
     return status == QWEN36_OK ? qw_session_sync(session, tokens, count, reused, error) : status;
@@ -127,8 +127,8 @@ size_t qwen36_session_capacity(const qwen36_session *session)
     return session == NULL ? 0 : (size_t)session->capacity;
 }
 
-qwen36_status qwen36_session_tokens(const qwen36_session *session, size_t begin, size_t count, int32_t *tokens,
-                                    qwen36_error *error)
+qwen36_status qwen36_session_tokens(const qwen36_session *session, size_t begin, size_t count,
+                                    int32_t *tokens, qwen36_error *error)
 {
     qwen36_status status = qw_enter_session(session, error);
     if (status != QWEN36_OK)

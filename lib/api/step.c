@@ -11,8 +11,8 @@ qwen36_status qwen36_step_options_init(const qwen36_model *model, qwen36_step_op
     return QWEN36_OK;
 }
 
-static qwen36_status adopt_budget(const qwen36_model *model, const qwen36_step_options *given, int32_t *budget,
-                                  qwen36_error *error)
+static qwen36_status adopt_budget(const qwen36_model *model, const qwen36_step_options *given,
+                                  int32_t *budget, qwen36_error *error)
 {
     qwen36_step_options ours = {sizeof ours, model->max_rows};
     qwen36_status status =

@@ -13,6 +13,7 @@ typedef struct scan {
     const unsigned char *start, *at, *end;
     const char *reason; /* the first violation */
     int depth;
+    bool wide;
 } scan;
 
 static bool refuse(scan *s, const char *reason)
@@ -58,7 +59,7 @@ static bool scan_unicode_escape(scan *s)
     int32_t code = scan_hex(s);
     if (code < 0)
         return refuse(s, "four hexadecimal digits expected");
-    if (code == 0)
+    if (code == 0 && !s->wide)
         return refuse(s, "a NUL character in a string");
     if (code < 0xd800 || code > 0xdfff)
         return true;
@@ -162,6 +163,9 @@ static bool scan_number(scan *s)
         if (!scan_digits(s))
             return false;
     }
+    if (s->wide)
+        return s->at - first <= QW_JSON_WIDE_NUMBER_MAX ||
+               refuse(s, "a number of more than 4300 characters");
     return s->at - first <= QW_JSON_NUMBER_MAX || refuse(s, "a number of more than 63 characters");
 }
 
@@ -241,10 +245,10 @@ static bool scan_value(scan *s)
     }
 }
 
-const char *qw_json_check(const char *text, size_t length, size_t *where)
+static const char *check(const char *text, size_t length, bool wide, size_t *where)
 {
     const unsigned char *start = (const unsigned char *)text;
-    scan s = {start, start, start + length, NULL, 0};
+    scan s = {start, start, start + length, NULL, 0, wide};
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         refuse(&s, "a byte order mark");
     } else if (scan_value(&s)) {
@@ -255,6 +259,16 @@ const char *qw_json_check(const char *text, size_t length, size_t *where)
     if (where != NULL)
         *where = (size_t)(s.at - s.start);
     return s.reason;
+}
+
+const char *qw_json_check(const char *text, size_t length, size_t *where)
+{
+    return check(text, length, false, where);
+}
+
+const char *qw_json_check_wide(const char *text, size_t length, size_t *where)
+{
+    return check(text, length, true, where);
 }
 
 /* --- The tree ------------------------------------------------------------------------------------- */

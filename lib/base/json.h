@@ -40,6 +40,10 @@ const char *qw_json_string(const cJSON *item); /* NULL: not a string */
 
 /* NULL if the text is strict JSON (duplicate keys apart), else the reason, and *where is the byte. */
 const char *qw_json_check(const char *text, size_t length, size_t *where);
+/* The same for a text that never becomes a tree of cJSON: \u0000 is allowed, and numbers have up to 4300
+ * characters, as many as Python reads. */
+#define QW_JSON_WIDE_NUMBER_MAX 4300
+const char *qw_json_check_wide(const char *text, size_t length, size_t *where);
 /* The tree of a text that qw_json_check accepted; NULL: out of memory. */
 cJSON *qw_json_tree(const char *text, size_t length);
 

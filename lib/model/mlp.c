@@ -22,10 +22,8 @@ qwen36_status qw_dense_mlp(const qw_forward_context *f, const qw_batch *batch, c
 static qwen36_status route(const qw_forward_context *f, int64_t rows, const qw_layer *layer)
 {
     const qw_workspace *w = f->work;
-    qw_linear_args logits = {.x = qw_rows(w->n, rows),
-                             .parts = 1,
-                             .w = {layer->router},
-                             .y = {qw_rows(w->router_logits, rows)}};
+    qw_linear_args logits = {
+        .x = qw_rows(w->n, rows), .parts = 1, .w = {layer->router}, .y = {qw_rows(w->router_logits, rows)}};
     qwen36_status status = f->backend->ops->linear(f->backend, &logits);
     if (status != QWEN36_OK)
         return status;

@@ -31,7 +31,8 @@ static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options 
     s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
     s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
     s->max_blocks = (int64_t)s->max_segments * ((s->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK);
-    return qw_cache_plan_make(dims, s->kv_dtype, s->max_sessions, s->context, o->cache_bytes, &s->cache, error);
+    return qw_cache_plan_make(dims, s->kv_dtype, s->max_sessions, s->context, o->cache_bytes, &s->cache,
+                              error);
 }
 
 static qw_backend_config backend_config(const qw_allocator *allocator, const qw_log *log, const qw_dims *dims,
@@ -156,8 +157,8 @@ static qwen36_status load(qwen36_model *m, const char *directory, const qwen36_m
     if (status == QWEN36_OK)
         status = create_step_memory(m, &s, error);
     if (status == QWEN36_OK)
-        qw_log_write(&m->log, QWEN36_LOG_INFO, "loaded %s: %llu parameters, backend %s, %d threads", directory,
-                     (unsigned long long)m->parameters, m->backend.name, m->backend.threads);
+        qw_log_write(&m->log, QWEN36_LOG_INFO, "loaded %s: %llu parameters, backend %s, %d threads",
+                     directory, (unsigned long long)m->parameters, m->backend.name, m->backend.threads);
     return status;
 }
 

@@ -47,7 +47,8 @@ static qw_view import(importer *in, const qw_weight *weight)
 }
 
 /* Expert matrices lie within a fused tensor that was imported once, or are tensors of their own. */
-static qw_view import_part(importer *in, const qw_weight *part, const qw_weight *whole, const qw_view *imported)
+static qw_view import_part(importer *in, const qw_weight *part, const qw_weight *whole,
+                           const qw_view *imported)
 {
     if (whole->data == NULL)
         return import(in, part);

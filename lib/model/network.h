@@ -29,10 +29,10 @@ typedef struct qw_network {
     qw_view norm;  /* [H] */
     qw_view head;  /* [V,H]; the embedding when tied */
     qw_layer *layers;
-    float *inv_freq;     /* [rotary_dim / 2] */
-    uint8_t *axis;       /* [rotary_dim / 2] */
+    float *inv_freq; /* [rotary_dim / 2] */
+    uint8_t *axis;   /* [rotary_dim / 2] */
     float rope_scale;
-    qw_buffer *buffers;  /* one per imported tensor */
+    qw_buffer *buffers; /* one per imported tensor */
     size_t buffer_count;
 } qw_network;
 

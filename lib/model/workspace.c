@@ -84,8 +84,7 @@ qwen36_status qw_workspace_create(qw_workspace *workspace, const qw_dims *dims, 
 {
     *workspace = (qw_workspace){0};
     uint64_t bytes = qw_workspace_bytes(dims, rows);
-    qwen36_status status =
-        backend->ops->buffer_create(backend, bytes, QW_SPACE_DEVICE, &workspace->buffer);
+    qwen36_status status = backend->ops->buffer_create(backend, bytes, QW_SPACE_DEVICE, &workspace->buffer);
     if (status != QWEN36_OK)
         return status;
     carver c = {.buffer = &workspace->buffer, .rows = rows};

@@ -53,7 +53,7 @@ void qw_file_close(qw_file *file)
 qwen36_status qw_file_check(const qw_file *file, const char *path, const qw_file_stamp *stamp,
                             qwen36_error *error)
 {
-    qw_file_stamp now;
+    qw_file_stamp now = {0};
     qwen36_status status = stamp_of(file->descriptor, path, &now, error);
     if (status != QWEN36_OK)
         return status;
@@ -138,6 +138,12 @@ void qw_file_unmap(const void *memory, size_t size)
         void *write;
     } pointer = {memory};
     munmap(pointer.write, size);
+}
+
+bool qw_directory_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 size_t qw_page_size(void)

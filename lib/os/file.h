@@ -38,6 +38,8 @@ qwen36_status qw_file_map(const qw_file *file, const char *path, uint64_t offset
                           const void **memory, qwen36_error *error);
 void qw_file_unmap(const void *memory, size_t size);
 
+bool qw_directory_exists(const char *path);
+
 size_t qw_page_size(void);
 
 #endif

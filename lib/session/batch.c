@@ -10,9 +10,9 @@ enum {
 /* ids, three positions and kv_index per row; one state write per segment. */
 uint64_t qw_batch_bytes(int32_t max_rows, int32_t max_segments, int64_t max_blocks)
 {
-    return sizeof(int32_t) * ((uint64_t)max_rows * 5 +
-                              (uint64_t)max_segments * ((uint64_t)SEGMENT_INTS + (uint64_t)WRITE_INTS) +
-                              (uint64_t)max_blocks);
+    return sizeof(int32_t) *
+           ((uint64_t)max_rows * 5 +
+            (uint64_t)max_segments * ((uint64_t)SEGMENT_INTS + (uint64_t)WRITE_INTS) + (uint64_t)max_blocks);
 }
 
 qwen36_status qw_batch_create(qw_batch_builder *b, const qw_allocator *a, int32_t max_rows,

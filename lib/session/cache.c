@@ -7,7 +7,8 @@ static uint64_t round_up(uint64_t bytes)
 
 static qwen36_status too_large(qwen36_error *error)
 {
-    return qw_fail(error, QWEN36_ERROR_OUT_OF_MEMORY, "the cache that these options ask for exceeds 2^62 bytes");
+    return qw_fail(error, QWEN36_ERROR_OUT_OF_MEMORY,
+                   "the cache that these options ask for exceeds 2^62 bytes");
 }
 
 /* a * b below 2^62, so that sums of a few such products cannot overflow. */
@@ -80,9 +81,8 @@ qwen36_status qw_cache_create(qw_cache *cache, const qw_allocator *a, const qw_c
         qw_cache_destroy(cache, a, backend);
         return status;
     }
-    cache->logits_view = (qw_view){&cache->logits, 0, QW_F32, 2,
-                                   {plan->logit_rows + QW_LOGITS_TILE, vocab_size, 1},
-                                   {vocab_size, 1, 1}};
+    cache->logits_view = (qw_view){
+        &cache->logits, 0, QW_F32, 2, {plan->logit_rows + QW_LOGITS_TILE, vocab_size, 1}, {vocab_size, 1, 1}};
     return QWEN36_OK;
 }
 

@@ -83,7 +83,8 @@ void qw_session_close(qwen36_session *s)
     free_memory(s);
 }
 
-/* ---- the timeline --------------------------------------------------------------------------------------- */
+/* ---- the timeline ---------------------------------------------------------------------------------------
+ */
 
 void qw_session_forget(qwen36_session *s)
 {
@@ -144,8 +145,8 @@ static void recompute(qwen36_session *s, int32_t length)
 qwen36_status qw_session_rewind(qwen36_session *s, size_t length, qwen36_error *error)
 {
     if (length > (size_t)s->length)
-        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "cannot rewind to %zu: the timeline has %d tokens", length,
-                       s->length);
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "cannot rewind to %zu: the timeline has %d tokens",
+                       length, s->length);
     if ((int32_t)length >= s->computed)
         s->length = (int32_t)length;
     else

@@ -29,19 +29,19 @@ struct qwen36_session {
     qwen36_model *model;
     int64_t process;
     int32_t capacity, length, computed;
-    int32_t *tokens;      /* [capacity] */
-    uint8_t *wants;       /* [capacity] */
-    int32_t *blocks;      /* [ceil(capacity / 64)]: KV block of each 64 tokens */
+    int32_t *tokens; /* [capacity] */
+    uint8_t *wants;  /* [capacity] */
+    int32_t *blocks; /* [ceil(capacity / 64)]: KV block of each 64 tokens */
     int32_t block_count;
-    int32_t slot;         /* state after `computed` tokens; -1: the zero state */
+    int32_t slot; /* state after `computed` tokens; -1: the zero state */
     int32_t logits_row[2];
-    int32_t current;      /* which of the two holds the logits after `computed` */
+    int32_t current; /* which of the two holds the logits after `computed` */
     bool has_logits;
     int32_t output_begin; /* tokens sampled since the last append or sync */
     qw_sampler sampler;
     qwen36_logits_fn on_logits;
     void *user;
-    float *scores;        /* while qw_session_score runs: receives the log-prob of token score_begin + i */
+    float *scores; /* while qw_session_score runs: receives the log-prob of token score_begin + i */
     int32_t score_begin;
     _Atomic int32_t interrupted;
     bool in_call; /* part of a running step, sample, score or generate */
@@ -67,6 +67,5 @@ qwen36_status qw_step(qwen36_session *const *sessions, size_t count, int32_t bud
 qwen36_status qw_sample(qwen36_session *const *sessions, size_t count, int32_t *tokens, qwen36_error *error);
 /* A session's outcome as the whole call's: the first error, else PENDING, else INTERRUPTED, else OK. */
 qwen36_status qw_combine_status(qwen36_session *const *sessions, size_t count);
-
 
 #endif

@@ -108,8 +108,8 @@ static void build_batch(step *st)
         qwen36_session *s = st->sessions[i];
         if (s->step.rows == 0)
             continue;
-        qw_batch_part part = {s->tokens + s->computed, s->computed, s->step.rows, s->blocks,
-                              s->slot,                 s->step.new_slot};
+        qw_batch_part part = {s->tokens + s->computed, s->computed, s->step.rows, s->blocks, s->slot,
+                              s->step.new_slot};
         s->step.row_begin = qw_batch_add(builder, &part);
         s->step.keep_logits = (s->wants[s->computed + s->step.rows - 1] & QW_WANT_LAST) != 0;
     }
@@ -136,8 +136,8 @@ static bool all_interrupted(void *user)
 static qw_forward_context forward_context(step *st)
 {
     qwen36_model *m = st->model;
-    return (qw_forward_context){&m->dims, &m->network, &m->cache,       &m->work,
-                                &m->backend, m->live,  all_interrupted, st};
+    return (qw_forward_context){&m->dims,    &m->network, &m->cache,       &m->work,
+                                &m->backend, m->live,     all_interrupted, st};
 }
 
 /* The logits that stay: one head call for the last rows of all sessions, so that the head's weights are read

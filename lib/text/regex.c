@@ -125,11 +125,12 @@ qwen36_status qw_regex_create(const qw_allocator *allocator, const char *pattern
         return fail_unsupported(file, error);
     qw_regex *r = qw_alloc(allocator, 1, sizeof *r);
     char *spelled = qw_alloc_raw(allocator, length, 128);
+    if (r != NULL)
+        r->allocator = allocator;
     if (r == NULL || spelled == NULL) {
         status = qw_fail_memory(error, length * 128);
         goto out;
     }
-    r->allocator = allocator;
     r->general = pcre2_general_context_create(allocate, release, hooks.user);
     r->limits = r->general == NULL ? NULL : pcre2_match_context_create(r->general);
     if (r->limits == NULL) {

@@ -150,20 +150,24 @@ static qwen36_status encode_added(encoder *e, int32_t id)
     return QWEN36_OK;
 }
 
-static qwen36_status encode_text(encoder *e, const char *text, size_t length, bool parse_special)
+static qwen36_status encode_text(encoder *e, const char *text, const qw_tokenizer_span *spans, size_t count)
 {
-    const qw_added *added = &e->tokenizer->added;
     qwen36_status status = QWEN36_OK;
-    for (size_t at = 0; at < length && status == QWEN36_OK;) {
-        qw_added_match match = {length, 0, -1};
-        if (parse_special)
-            match = qw_added_find(added, text, length, at);
-        if (match.begin > at)
-            status = encode_stretch(e, text + at, match.begin - at);
-        if (match.length > 0 && status == QWEN36_OK)
-            status = encode_added(e, match.id);
-        at = match.begin + match.length;
+    size_t done = 0, at = 0;
+    for (size_t i = 0; i < count; i++, at = spans[i - 1].end) {
+        while (spans[i].special && at < spans[i].end && status == QWEN36_OK) {
+            qw_added_match match = qw_added_find(&e->tokenizer->added, text, spans[i].end, at);
+            if (match.length == 0)
+                break;
+            if (match.begin > done)
+                status = encode_stretch(e, text + done, match.begin - done);
+            if (status == QWEN36_OK)
+                status = encode_added(e, match.id);
+            done = at = match.begin + match.length;
+        }
     }
+    if (at > done && status == QWEN36_OK)
+        status = encode_stretch(e, text + done, at - done);
     return status;
 }
 
@@ -178,15 +182,16 @@ static void release_encoder(encoder *e)
     qw_regex_match_destroy(e->match);
 }
 
-qwen36_status qw_tokenizer_encode(const qwen36_tokenizer *t, const char *text, size_t length, uint32_t flags,
-                                  int32_t *ids, size_t capacity, size_t *count, qwen36_error *error)
+qwen36_status qw_tokenizer_encode_spans(const qwen36_tokenizer *t, const char *text,
+                                        const qw_tokenizer_span *spans, size_t span_count, int32_t *ids,
+                                        size_t capacity, size_t *count, qwen36_error *error)
 {
     encoder e = {.tokenizer = t,
                  .keep = capacity > 0,
                  .nfc = {.allocator = &t->allocator, .unicode = &t->unicode},
                  .bpe = {.allocator = &t->allocator, .merges = &t->merges},
                  .error = error};
-    qwen36_status status = encode_text(&e, text, length, (flags & QWEN36_ENCODE_PARSE_SPECIAL) != 0);
+    qwen36_status status = encode_text(&e, text, spans, span_count);
     if (status == QWEN36_OK) {
         *count = e.count;
         if (e.count > capacity)
@@ -197,6 +202,13 @@ qwen36_status qw_tokenizer_encode(const qwen36_tokenizer *t, const char *text, s
     }
     release_encoder(&e);
     return status;
+}
+
+qwen36_status qw_tokenizer_encode(const qwen36_tokenizer *t, const char *text, size_t length, uint32_t flags,
+                                  int32_t *ids, size_t capacity, size_t *count, qwen36_error *error)
+{
+    const qw_tokenizer_span whole = {length, (flags & QWEN36_ENCODE_PARSE_SPECIAL) != 0};
+    return qw_tokenizer_encode_spans(t, text, &whole, 1, ids, capacity, count, error);
 }
 
 /* --- Tokens and decoding -------------------------------------------------------------------------- */

@@ -47,6 +47,15 @@ qwen36_status qw_tokenizer_fail_forked(qwen36_error *error);
 qwen36_status qw_tokenizer_encode(const qwen36_tokenizer *tokenizer, const char *text, size_t length,
                                   uint32_t flags, int32_t *ids, size_t capacity, size_t *count,
                                   qwen36_error *error);
+/* A text in which added tokens are looked for only in some parts: a span ends where the next begins. What lies
+ * between two added tokens is encoded as one, whatever spans it runs through. */
+typedef struct qw_tokenizer_span {
+    size_t end;
+    bool special; /* added tokens that lie in this span count as such */
+} qw_tokenizer_span;
+qwen36_status qw_tokenizer_encode_spans(const qwen36_tokenizer *tokenizer, const char *text,
+                                        const qw_tokenizer_span *spans, size_t span_count, int32_t *ids,
+                                        size_t capacity, size_t *count, qwen36_error *error);
 qwen36_status qw_tokenizer_decode(const qwen36_tokenizer *tokenizer, const int32_t *ids, size_t count,
                                   uint32_t flags, char *text, size_t capacity, size_t *length,
                                   qwen36_error *error);

@@ -316,6 +316,27 @@ static qwen36_status read_merges(load *l)
 
 /* --- The whole ------------------------------------------------------------------------------------ */
 
+/* An added token that is also a text of the vocabulary must have that id there: `tokenizers` would give it
+ * that one. Only printable ASCII is the same text in both. */
+static qwen36_status check_added(const load *l)
+{
+    const qw_vocabulary *v = &l->tokenizer->vocabulary;
+    for (uint32_t id = 0; id < v->size; id++) {
+        size_t length, plain = 0;
+        const char *bytes = qw_vocabulary_bytes(v, id, &length);
+        if ((v->flags[id] & QW_TOKEN_ADDED) == 0)
+            continue;
+        while (plain < length && bytes[plain] >= '!' && bytes[plain] <= '~')
+            plain++;
+        int32_t ordinary = plain < length ? -1 : qw_vocabulary_find(v, bytes, length);
+        if (ordinary >= 0 && (uint32_t)ordinary != id)
+            return qw_fail(l->error, QWEN36_ERROR_TOKENIZER,
+                           "%s: added token \"%.*s\" has id %u, but %d in model.vocab", l->file,
+                           (int)QW_MIN(length, 60), bytes, id, ordinary);
+    }
+    return QWEN36_OK;
+}
+
 static qwen36_status lay_out(load *l)
 {
     qwen36_tokenizer *t = l->tokenizer;
@@ -334,7 +355,7 @@ static qwen36_status lay_out(load *l)
         t->merges.byte_ids[byte] = (uint32_t)id;
     }
     t->verdicts = qw_alloc(l->allocator, t->vocabulary.size, sizeof *t->verdicts);
-    return t->verdicts == NULL ? fail_memory(l) : QWEN36_OK;
+    return t->verdicts == NULL ? fail_memory(l) : check_added(l);
 }
 
 static qwen36_status prepare_pieces(load *l, const char *pattern)

@@ -56,6 +56,9 @@ qwen36_status qw_index_parse(const qw_allocator *allocator, const char *text, si
     if (!cJSON_IsObject(index->weight_map) || index->weight_map->child == NULL)
         return qw_fail(error, QWEN36_ERROR_INDEX_MISMATCH, "%s: weight_map: expected an object with members",
                        file);
+    const size_t count = (size_t)cJSON_GetArraySize(index->weight_map);
+    if (!qw_names_reserve(&index->tensors, count))
+        return qw_fail_memory(error, count * 2 * sizeof(qw_name));
     for (const cJSON *item = index->weight_map->child; item != NULL; item = item->next) {
         qwen36_status status = add_tensor(index, item, file, error);
         if (status != QWEN36_OK)

@@ -351,7 +351,9 @@ qwen36_status qw_safetensors_parse(qw_tensors *list, uint32_t shard, char *heade
         header + strspn(header, " \t\r\n"); /* the reader accepts space, the text forbids it */
     if (*start != '{')
         return qw_fail(error, QWEN36_ERROR_SAFETENSORS, "%s: the header is not an object", file);
-    qwen36_status status = read_members(&r, start);
+    /* A guess at the number of tensors, so that the table rarely grows: an entry has some 150 bytes. */
+    qwen36_status status =
+        qw_names_reserve(&r.names, length / 256) ? read_members(&r, start) : fail_memory(&r);
     qw_names_release(&r.names);
     if (status != QWEN36_OK)
         return status;

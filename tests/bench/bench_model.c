@@ -1,10 +1,11 @@
-/* The whole model on weights of true dimensions: load time, prefill and decode rates, peak memory, beside what the
- * machine reads and multiplies at best, measured in the same run.
+/* The whole model on weights of true dimensions: load time, prefill and decode rates, peak memory, beside
+ * what the machine reads and multiplies at best, measured in the same run.
  *
- *   bench_model [--like 35B-A3B] [--layers 4] [--threads N] [--numerics fast|reference] [--quick] [--json FILE]
+ *   bench_model [--like 35B-A3B] [--layers 4] [--threads N] [--numerics fast|reference] [--quick] [--json
+ * FILE]
  *
- * The checkpoint (random, made by examples/make-model) is kept in build/checkpoints. Weights are read into memory
- * once, so that no page of them is missing while it counts. Every figure is the best of a few runs. */
+ * The checkpoint (random, made by examples/make-model) is kept in build/checkpoints. Weights are read into
+ * memory once, so that no page of them is missing while it counts. Every figure is the best of a few runs. */
 #include "lib/api/api.h"
 #include "lib/os/process.h"
 #include "tests/bench/machine.h"
@@ -72,13 +73,14 @@ static void make_checkpoint(const settings *s, char *directory, size_t capacity)
     char command[512];
     snprintf(directory, capacity, "build/checkpoints/bench-%s-%d", s->like, s->layers);
     snprintf(command, sizeof command,
-             "mkdir -p build/checkpoints && build/cpu/examples/make-model --like %s --layers %d -o %s", s->like,
-             s->layers, directory);
+             "mkdir -p build/checkpoints && build/cpu/examples/make-model --like %s --layers %d -o %s",
+             s->like, s->layers, directory);
     if (access(directory, R_OK) != 0 && system(command) != 0)
         give_up(command);
 }
 
-/* ---- what a token costs ------------------------------------------------------------------------------------- */
+/* ---- what a token costs
+ * ------------------------------------------------------------------------------------- */
 
 static double elements(const qw_view *view)
 {
@@ -96,7 +98,8 @@ static double layer_elements(const qw_layer *l, int32_t top_k)
     for (size_t i = 0; i < QW_COUNT_OF(all); i++)
         sum += elements(all[i]);
     if (l->experts != NULL)
-        sum += top_k * (elements(&l->experts[0].gate) + elements(&l->experts[0].up) + elements(&l->experts[0].down));
+        sum += top_k *
+               (elements(&l->experts[0].gate) + elements(&l->experts[0].up) + elements(&l->experts[0].down));
     return sum;
 }
 
@@ -109,7 +112,8 @@ static active count_active(const qwen36_model *m)
     return (active){(sum + elements(&m->network.head)) * element + states, 2 * sum};
 }
 
-/* ---- measurements -------------------------------------------------------------------------------------------- */
+/* ---- measurements
+ * -------------------------------------------------------------------------------------------- */
 
 static void random_tokens(int32_t *tokens, int32_t count, int32_t vocab_size, uint32_t seed)
 {
@@ -154,8 +158,8 @@ static double decode_seconds(qwen36_session **sessions, size_t count, int32_t it
     return best;
 }
 
-static void report_prefill(FILE *json, qwen36_model *m, const int32_t *tokens, const settings *s, const limits *l,
-                           const active *a)
+static void report_prefill(FILE *json, qwen36_model *m, const int32_t *tokens, const settings *s,
+                           const limits *l, const active *a)
 {
     static const int32_t lengths[] = {128, 512, 2048, 8192};
     qwen36_error error = QWEN36_ERROR_INIT;
@@ -169,14 +173,15 @@ static void report_prefill(FILE *json, qwen36_model *m, const int32_t *tokens, c
             best = seconds < best ? seconds : best;
         }
         double rate = lengths[i] / best, share = rate * a->products / limit;
-        printf("prefill %5d   %9.1f tok/s   %5.1f %% of the multiplication rate\n", lengths[i], rate, 100 * share);
+        printf("prefill %5d   %9.1f tok/s   %5.1f %% of the multiplication rate\n", lengths[i], rate,
+               100 * share);
         fprintf(json, "  \"prefill_%d\": %.3f,\n", lengths[i], rate);
     }
     qwen36_session_destroy(session);
 }
 
-static void report_decode(FILE *json, qwen36_model *m, const int32_t *tokens, const settings *s, const limits *l,
-                          const active *a)
+static void report_decode(FILE *json, qwen36_model *m, const int32_t *tokens, const settings *s,
+                          const limits *l, const active *a)
 {
     static const int32_t contexts[] = {0, 2048, 8192};
     qwen36_error error = QWEN36_ERROR_INIT;
@@ -246,14 +251,14 @@ int main(int argc, char **argv)
     limits l = {machine_read_bandwidth(peak, 8), machine_f32_rate(peak, 8), machine_bf16_rate(peak, 8)};
     active a = count_active(model);
     printf("%s, %d layers, %s, %d threads\n", s.like, s.layers, model->backend.name, s.threads);
-    printf("machine: reads %.1f GB/s, float32 %.0f GFLOP/s, BF16 %.0f GFLOP/s\n", l.bandwidth / 1e9, l.f32 / 1e9,
-           l.bf16 / 1e9);
+    printf("machine: reads %.1f GB/s, float32 %.0f GFLOP/s, BF16 %.0f GFLOP/s\n", l.bandwidth / 1e9,
+           l.f32 / 1e9, l.bf16 / 1e9);
     printf("a token reads %.2f GB and takes %.2f GFLOP\n", a.bytes / 1e9, a.products / 1e9);
     printf("load (mapped)   %8.3f s\n", mapped);
-    fprintf(json, "{\n  \"model\": \"%s\", \"layers\": %d, \"backend\": \"%s\", \"threads\": %d,\n", s.like, s.layers,
-            model->backend.name, s.threads);
-    fprintf(json, "  \"bandwidth\": %.0f, \"f32\": %.0f, \"bf16\": %.0f, \"load_mapped\": %.4f,\n", l.bandwidth, l.f32,
-            l.bf16, mapped);
+    fprintf(json, "{\n  \"model\": \"%s\", \"layers\": %d, \"backend\": \"%s\", \"threads\": %d,\n", s.like,
+            s.layers, model->backend.name, s.threads);
+    fprintf(json, "  \"bandwidth\": %.0f, \"f32\": %.0f, \"bf16\": %.0f, \"load_mapped\": %.4f,\n",
+            l.bandwidth, l.f32, l.bf16, mapped);
     report_prefill(json, model, tokens, &s, &l, &a);
     report_decode(json, model, tokens, &s, &l, &a);
     report_batch(json, model, tokens);

@@ -1,14 +1,13 @@
 """The library builds for aarch64, where no file of an x86 instruction set is used, and tests of its arithmetic run
 there under qemu, in one process each. Baseline x86-64 needs no gate: it is what every build is."""
 
-import os
 import re
 import shutil
 
 from gate import ROOT, check, files, finish, make, run, skip, succeeds
 
 CC = "aarch64-linux-gnu-gcc"
-TESTS = re.compile(r"test_(base|dtype|random|sampler|sample_op|cpu_\w+|kernels?\w*|reference|golden)$")
+TESTS = re.compile(r"test_(base|dtype|random|sampler|sample_op|cpu_math|reference|utf8|index_pool)$")
 BUILD = ROOT / "build/cpu-aarch64"
 LIBRARIES = ROOT / "build/arm64/usr/lib/aarch64-linux-gnu"
 
@@ -24,7 +23,7 @@ if shutil.which("qemu-aarch64") is None:
     skip("qemu-aarch64 is not here")
     finish()
 for test in tests:
-    result = run(["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={LIBRARIES}", BUILD / "tests" / test],
-                 env={**os.environ, "QWEN36_BUILD": "build/cpu"}, timeout=900)
+    result = run(["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={LIBRARIES}",
+                  BUILD / "tests" / test], timeout=900)
     check(result.returncode == 0, f"{test} on aarch64\n{result.stdout}")
 finish()

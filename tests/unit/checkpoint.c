@@ -46,7 +46,8 @@ const char *test_checkpoint(const char *name)
     return test_checkpoint_variant(name, "", "");
 }
 
-/* ---- golden data ---------------------------------------------------------------------------------------- */
+/* ---- golden data ----------------------------------------------------------------------------------------
+ */
 
 static const void *find(const cJSON *header, const char *data, const char *name, int rank, int32_t *shape)
 {
@@ -105,7 +106,8 @@ double test_deviation(const float *a, const float *b, int64_t count)
     return difference / largest;
 }
 
-/* ---- models and sessions ----------------------------------------------------------------------------------- */
+/* ---- models and sessions
+ * ----------------------------------------------------------------------------------- */
 
 qwen36_model_options test_model_options(void)
 {

@@ -70,9 +70,9 @@ TEST(demo_model, perplexity)
         sum += nll;
         predicted += (double)(count - 1);
     }
-    double expected = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(reference, "total"),
-                                                       "perplexity")
-                          ->valuedouble;
+    double expected =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(reference, "total"), "perplexity")
+            ->valuedouble;
     double perplexity = exp(sum / predicted);
     CHECK_MSG(fabs(perplexity / expected - 1) < 5e-5, "perplexity %.6f, expected %.6f", perplexity, expected);
     qwen36_model_release(model);
@@ -181,8 +181,8 @@ TEST(demo_model, fast_numerics_stay_close)
     rows fast = all_logits(QWEN36_NUMERICS_FAST, ids, count);
     double sum = 0;
     for (int32_t i = 0; i < exact.count; i++)
-        sum += divergence(exact.logits + (int64_t)i * exact.vocab_size, fast.logits + (int64_t)i * fast.vocab_size,
-                          exact.vocab_size);
+        sum += divergence(exact.logits + (int64_t)i * exact.vocab_size,
+                          fast.logits + (int64_t)i * fast.vocab_size, exact.vocab_size);
     double mean = sum / exact.count;
     fprintf(stderr, "mean KL of fast numerics: %.3g nats\n", mean);
     CHECK_MSG(mean >= 0 && mean < 1e-3, "mean KL %.6f", mean);

@@ -2,8 +2,8 @@
  * for the reference backend and for every CPU tier of this machine. */
 #include "kernels/reference/reference.h"
 #include "lib/api/api.h"
-#include "tests/unit/checkpoint.h"
 #include "tests/harness.h"
+#include "tests/unit/checkpoint.h"
 
 static const double LIMIT = 1e-4;
 static const char *const NAMES[] = {"moe", "dense_untied",   "dense_tied",

@@ -1,8 +1,8 @@
 /* The laws of docs/numerics.md: two ways of computing the same tokens agree as its table says. Every law is
  * checked on every tier of this machine, in both numerics settings, on small models of each kind. */
 #include "lib/api/api.h"
-#include "tests/unit/checkpoint.h"
 #include "tests/harness.h"
+#include "tests/unit/checkpoint.h"
 
 #include <pthread.h>
 #if defined(__x86_64__)
@@ -13,7 +13,8 @@ enum { TOKENS = 140, DECODED = 6, ROWS = TOKENS + DECODED };
 
 static const char *const NAMES[] = {"moe", "dense_tied", "odd"};
 
-/* ---- the table ------------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------------------
+ */
 
 /* The CPU cell of a law must be one that this test can check. */
 static void require_equal_bits(const char *law)
@@ -29,7 +30,8 @@ static void require_equal_bits(const char *law)
     free(text);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------ */
+/* ---- runs ------------------------------------------------------------------------------------------------
+ */
 
 typedef struct run {
     int32_t vocab_size, rows;
@@ -108,7 +110,8 @@ static void check_same(const run *a, const run *b, const char *what)
                   "%s: row %d differs", what, i);
 }
 
-/* ---- every model, tier and setting ------------------------------------------------------------------------- */
+/* ---- every model, tier and setting
+ * ------------------------------------------------------------------------- */
 
 typedef struct setting {
     const char *name;
@@ -153,7 +156,8 @@ static void check_run(const setting *s, run r, const char *what)
     free(r.logits);
 }
 
-/* ---- the laws ------------------------------------------------------------------------------------------------ */
+/* ---- the laws
+ * ------------------------------------------------------------------------------------------------ */
 
 static void law_cut(const setting *s)
 {
@@ -204,9 +208,9 @@ static run run_among(qwen36_model *model, const setting *s, size_t place)
             append(all[place], s->golden.tokens + TOKENS + decoded++, 1);
         for (size_t i = 0; i <= NEIGHBOURS; i++)
             if (i != place && qwen36_session_computed(all[i]) == qwen36_session_length(all[i]))
-                CHECK_INT(qwen36_session_append(all[i], s->golden.tokens + i, 1 + i % 3, QWEN36_LOGITS_LAST,
-                                                NULL),
-                          QWEN36_OK);
+                CHECK_INT(
+                    qwen36_session_append(all[i], s->golden.tokens + i, 1 + i % 3, QWEN36_LOGITS_LAST, NULL),
+                    QWEN36_OK);
     }
     for (size_t i = 0; i <= NEIGHBOURS; i++)
         qwen36_session_destroy(all[i]);
@@ -283,7 +287,8 @@ static void law_environment(const setting *s)
 {
     setting many = *s;
     many.options.threads = 2;
-    unsigned before = _mm_getcsr(), hostile = before | 0xa040; /* flush to zero, denormals are zero, round down */
+    unsigned before = _mm_getcsr(),
+             hostile = before | 0xa040; /* flush to zero, denormals are zero, round down */
     _mm_setcsr(hostile);
     qwen36_model *model = open_model(&many);
     run r = run_plain(model, s->golden.tokens, 320);
@@ -313,13 +318,14 @@ TEST(laws, access)
     with_settings("access", law_access);
 }
 
-/* ---- failing and interrupted operations -------------------------------------------------------------------- */
+/* ---- failing and interrupted operations
+ * -------------------------------------------------------------------- */
 
 /* Counts every op of the table and does something at the n-th. */
 static struct {
     qw_ops ops;
     const qw_ops *inner;
-    int32_t count, at; /* at 0: never */
+    int32_t count, at;         /* at 0: never */
     qwen36_session *interrupt; /* NULL: fail instead */
 } gate;
 

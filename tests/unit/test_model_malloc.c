@@ -9,7 +9,8 @@
 static test_allocator state;
 static const qwen36_allocator HOOKS = {sizeof HOOKS, 0, test_allocate, test_release, &state};
 
-/* ---- malloc as our own code would call it; cJSON calls it through hooks that this test sets -------------------- */
+/* ---- malloc as our own code would call it; cJSON calls it through hooks that this test sets
+ * -------------------- */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
@@ -48,7 +49,8 @@ static void *parser_malloc(size_t size)
     return ++parser.calls == parser.fail_at ? NULL : __real_malloc(size);
 }
 
-/* ---- a session's whole life, the k-th allocation of it failing -------------------------------------------------- */
+/* ---- a session's whole life, the k-th allocation of it failing
+ * -------------------------------------------------- */
 
 static const int32_t IDS[] = {5, 9, 17, 33, 2, 8};
 
@@ -87,7 +89,8 @@ static qwen36_status use_session(qwen36_model *model, qwen36_error *error)
     if (status == QWEN36_OK)
         status = qwen36_session_set_bias(session, tokens, bias, 2, error);
     if (status == QWEN36_OK)
-        status = qwen36_session_set_bitmask(session, words, (size_t)(model->dims.vocab_size + 31) / 32, error);
+        status =
+            qwen36_session_set_bitmask(session, words, (size_t)(model->dims.vocab_size + 31) / 32, error);
     if (status == QWEN36_OK)
         status = qwen36_step(&session, 1, NULL, NULL, error);
     if (status == QWEN36_OK)
@@ -113,7 +116,8 @@ TEST(model_malloc, loading)
             failed = out_of_memory(qwen36_model_load(directories[d], &options, &model, &error), &error);
             CHECK(failed == (model == NULL));
             qwen36_model_release(model);
-            CHECK_MSG(state.outstanding == 0, "%ld allocations leak after the %ldth failed", state.outstanding, k);
+            CHECK_MSG(state.outstanding == 0, "%ld allocations leak after the %ldth failed",
+                      state.outstanding, k);
             CHECK_MSG(failed == (state.allocations >= k), "allocation %ld failed unnoticed", k);
         }
     }
@@ -180,8 +184,8 @@ TEST(model_malloc, json_parser)
         parser.fail_at = k;
         qwen36_status status = qwen36_model_load("examples/demo-model", &options, &model, &error);
         reached = parser.calls >= k;
-        CHECK_MSG(reached == (status == QWEN36_ERROR_OUT_OF_MEMORY), "allocation %ld of the parser: %s: %s", k,
-                  qwen36_status_name(status), error.message);
+        CHECK_MSG(reached == (status == QWEN36_ERROR_OUT_OF_MEMORY), "allocation %ld of the parser: %s: %s",
+                  k, qwen36_status_name(status), error.message);
         qwen36_model_release(model);
         CHECK_INT(state.outstanding, 0);
     }

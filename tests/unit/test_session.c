@@ -146,7 +146,8 @@ TEST(session, capacity_is_exact)
     qwen36_error error = QWEN36_ERROR_INIT;
     qwen36_model *model = small_model(16, 1, 64);
     qwen36_session *session = session_with(model, 15);
-    CHECK_INT(qwen36_session_append(session, TOKENS, 2, QWEN36_LOGITS_LAST, &error), QWEN36_ERROR_CONTEXT_FULL);
+    CHECK_INT(qwen36_session_append(session, TOKENS, 2, QWEN36_LOGITS_LAST, &error),
+              QWEN36_ERROR_CONTEXT_FULL);
     CHECK(strlen(error.message) > 0);
     CHECK_INT(qwen36_session_length(session), 15);
     test_compute(session);
@@ -296,10 +297,12 @@ TEST(session, score)
     CHECK(scored[0] == 0);
     CHECK_INT(qwen36_session_score(session, TOKENS + 1, 9, scored + 1, NULL), QWEN36_OK);
     CHECK_INT(qwen36_session_append(session, TOKENS + 10, 2, QWEN36_LOGITS_NONE, NULL), QWEN36_OK);
-    CHECK_INT(qwen36_session_score(session, TOKENS + 12, 2, scored + 12, NULL), QWEN36_OK); /* pending before */
+    CHECK_INT(qwen36_session_score(session, TOKENS + 12, 2, scored + 12, NULL),
+              QWEN36_OK); /* pending before */
     CHECK_INT(qwen36_session_append(session, TOKENS + 14, 1, QWEN36_LOGITS_NONE, NULL), QWEN36_OK);
     test_compute(session);
-    CHECK_INT(qwen36_session_score(session, TOKENS + 15, 1, scored + 15, NULL), QWEN36_OK); /* no logits before */
+    CHECK_INT(qwen36_session_score(session, TOKENS + 15, 1, scored + 15, NULL),
+              QWEN36_OK); /* no logits before */
     for (int32_t i = 0; i < COUNT; i++) {
         if (i > 0 && i != 10 && i != 11 && i != 14) {
             double largest = -INFINITY, sum = 0;
@@ -336,7 +339,8 @@ TEST(session, interrupted_score_keeps_what_was_computed)
     qwen36_model_release(model);
 }
 
-/* ---- callbacks --------------------------------------------------------------------------------------------- */
+/* ---- callbacks
+ * --------------------------------------------------------------------------------------------- */
 
 static qwen36_status seen[5];
 
@@ -378,7 +382,8 @@ TEST(session, calls_out_of_a_callback_are_refused)
     qwen36_model_release(model);
 }
 
-/* ---- generate ------------------------------------------------------------------------------------------------- */
+/* ---- generate
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct heard {
     int32_t tokens, ends;
@@ -472,7 +477,8 @@ TEST(session, generate_stops_at_an_end_token)
     qwen36_model_release(model);
 }
 
-/* ---- a forked child -------------------------------------------------------------------------------------------- */
+/* ---- a forked child
+ * -------------------------------------------------------------------------------------------- */
 
 static int child_verdict(qwen36_model *model, qwen36_session *session)
 {
