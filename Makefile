@@ -185,7 +185,7 @@ $(EXAMPLES): $(BUILD)/examples/%: examples/%.c $(BUILD)/libqwen36.so $(BUILD)/fl
 	$(Q)$(COMPILE) $(EXAMPLE_FLAGS) -o $@ $< $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' \
 	    -Wl,--as-needed -lcjson -lpthread -lm
 
-TEST_COMMON := $(BUILD)/tests/harness.o $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o)
+TEST_COMMON := $(BUILD)/tests/harness.o $(BUILD)/tests/shared.a
 TEST_LIBS = $(LIBS) $(if $(INPROCESS),,-lcriterion) -lm
 
 # A test in a file test_*_malloc.c sees every allocation of its process, those of third-party libraries' inline
@@ -203,6 +203,11 @@ $(BUILD)/tests/harness.o: tests/harness.c $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
+
+# An archive: a test links those of the shared files that it names.
+$(BUILD)/tests/shared.a: $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o)
+	@mkdir -p $(@D)
+	@rm -f $@ && $(AR) rcsT $@ $^
 
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_COMMON) $(BUILD)/internal.a
 	$(call say,LINK,$@)

@@ -21,7 +21,7 @@
  *
  * CONTENTS
  *   1 version    2 status and errors    3 hooks    4 model    5 tokenizer
- *   6 streaming decoder    7 session    8 step and sample    9 sampling    10 generate
+ *   6 streaming decoder    7 session    8 step and sample    9 sampling    10 generate    11 chat
  *
  * BOUNDARY
  *   Every object is opaque. Every call that can fail returns a qwen36_status and takes, as its last
@@ -46,8 +46,8 @@
  *   written, the count says what is needed, and the status is QWEN36_ERROR_BUFFER_TOO_SMALL.
  *
  * THREADS
- *   A model and a tokenizer may be used from any number of threads. A session and a decoder serve one
- *   caller at a time (they may move between threads); only qwen36_session_interrupt may be called
+ *   A model, a tokenizer and a chat template may be used from any number of threads. A session and a
+ *   decoder serve one caller at a time (they may move between threads); only qwen36_session_interrupt may be called
  *   concurrently, also from a signal handler. Steps on one model are serialised inside. Callbacks run
  *   on the calling thread while no lock is held, and must not call anything on the same model
  *   (QWEN36_ERROR_BUSY) except qwen36_session_interrupt. In a child process after fork() every call
@@ -141,6 +141,8 @@ enum {
     QWEN36_ERROR_TIED_HEAD = -34,    /* tie_word_embeddings contradicts the tensors */
     QWEN36_ERROR_TOKENIZER = -35,    /* tokenizer.json is malformed or of another kind */
     QWEN36_ERROR_NO_TOKENIZER = -36, /* the model directory has no tokenizer.json */
+    QWEN36_ERROR_CHAT_TEMPLATE = -37, /* the chat template is none that this version knows */
+    QWEN36_ERROR_CHAT_MESSAGES = -38, /* a chat request is malformed, or the template refuses it */
 
     QWEN36_ERROR_TOKEN_ID = -50,      /* a token id outside the model's vocabulary */
     QWEN36_ERROR_CONTEXT_FULL = -51,  /* the session's capacity in tokens is reached */
@@ -613,6 +615,82 @@ QWEN36_API void qwen36_generate_options_init(qwen36_generate_options *options, s
  * filled in every case. Returns OK for finishes 1 to 4, INTERRUPTED for 5, the error for 6. */
 QWEN36_API qwen36_status qwen36_generate(qwen36_session *session, const qwen36_generate_options *options,
                                          qwen36_generate_result *result, qwen36_error *error);
+
+/* ------------------------------------------------------------------------------------------------
+ * 11. Chat: messages and tools to the text, or the tokens, that the model was trained on
+ *
+ * A published checkpoint brings a chat template, a program in jinja. The library has no interpreter:
+ * it knows the templates of the family by their digests and renders each of them natively, byte for
+ * byte as jinja2 does, errors included. A caller who renders by other means passes text or tokens.
+ *
+ * Messages and tools are JSON in OpenAI's form: an array of {"role", "content", "reasoning_content",
+ * "tool_calls"}, an array of {"type": "function", "function": {...}}. The arguments of a tool call
+ * are an object, or a string that holds one. docs/chat.md has the details.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef struct qwen36_chat_template qwen36_chat_template;
+
+/* The template of a model directory: chat_template.jinja, else the member chat_template of
+ * tokenizer_config.json; a directory with neither counts as Qwen3.6. An unknown template is loaded
+ * too, and refused when it is to render. No other file is read. allocator: NULL for malloc; copied.
+ * On failure *chat is NULL: QWEN36_ERROR_FILE_NOT_FOUND when there is no such directory,
+ * QWEN36_ERROR_FILE_READ, QWEN36_ERROR_JSON or QWEN36_ERROR_CHAT_TEMPLATE (chat_template is no text)
+ * for what cannot be read. */
+QWEN36_API qwen36_status qwen36_chat_template_load(const char *directory,
+                                                   const qwen36_allocator *allocator,
+                                                   qwen36_chat_template **chat, qwen36_error *error);
+
+/* The same from the text of a template, `length` bytes. A line break at its end does not count. */
+QWEN36_API qwen36_status qwen36_chat_template_parse(const char *text, size_t length,
+                                                    const qwen36_allocator *allocator,
+                                                    qwen36_chat_template **chat, qwen36_error *error);
+QWEN36_API void qwen36_chat_template_destroy(qwen36_chat_template *chat);
+
+/* "qwen3.5", "qwen3.5-small" (that of 0.8B and 2B, which does not think unless asked to), "qwen3.6",
+ * "qwen3.8", or "unknown" (also for NULL). Later versions may know more. Static. */
+QWEN36_API const char *qwen36_chat_template_name(const qwen36_chat_template *chat);
+
+typedef struct qwen36_chat_options {
+    uint32_t struct_size;
+    int32_t add_generation_prompt;    /* 1: the text ends where the assistant's answer begins; default 1 */
+    int32_t enable_thinking;          /* 1: the answer begins inside <think>; 0: behind an empty thought;
+                                         default -1: as the template does by itself */
+    int32_t preserve_thinking;        /* 1: answers before the last query keep their reasoning; 0: they
+                                         lose it; default -1: as the template does by itself (3.8 keeps
+                                         it, the others do not). 3.5 never keeps it */
+    int32_t add_vision_id;            /* 1: "Picture 1: ", "Video 1: " before pictures; default 0 */
+    int32_t allow_nearest;            /* 1: an unknown template is rendered as the known one that has
+                                         most in common with it; default 0: it is refused */
+    int32_t parse_special_in_content; /* 1: qwen36_chat_encode reads <|im_end|> and the like as tokens
+                                         also where a message says them; default 0: there they are text */
+    int32_t reserved;                 /* 0 */
+    const char *tools;                /* JSON, `tools_length` bytes; default NULL: none */
+    size_t tools_length;
+    const char *reasoning_effort; /* 3.8 only: "xhigh", "medium" or "low"; default NULL: the template's
+                                     own, xhigh */
+} qwen36_chat_options;
+
+QWEN36_API void qwen36_chat_options_init(qwen36_chat_options *options, size_t size);
+
+/* The text of a conversation. messages: JSON, `length` bytes. Writes UTF-8 without a NUL at the end;
+ * *text_length is its size, also with QWEN36_ERROR_BUFFER_TOO_SMALL; `text` may be NULL with capacity
+ * 0 to ask for it.
+ * QWEN36_ERROR_CHAT_TEMPLATE: the template is unknown. QWEN36_ERROR_CHAT_MESSAGES: the JSON is
+ * malformed or nested more than 64 deep, or the template refuses the request; the error then carries
+ * the template's own text, such as "No user query found in messages." */
+QWEN36_API qwen36_status qwen36_chat_render(const qwen36_chat_template *chat, const char *messages,
+                                            size_t length, const qwen36_chat_options *options, char *text,
+                                            size_t capacity, size_t *text_length, qwen36_error *error);
+
+/* The tokens of a conversation: those of the rendered text, with the template's own <|im_start|>,
+ * <think> and the like as tokens, and such text inside a message, a tool or an argument as ordinary
+ * text: what a user types cannot end a turn. For a request without such text, and for every one with
+ * parse_special_in_content, the ids equal qwen36_tokenizer_encode of the rendered text with
+ * QWEN36_ENCODE_PARSE_SPECIAL. ids [capacity], *count and errors as there and for render. */
+QWEN36_API qwen36_status qwen36_chat_encode(const qwen36_chat_template *chat,
+                                            const qwen36_tokenizer *tokenizer, const char *messages,
+                                            size_t length, const qwen36_chat_options *options, int32_t *ids,
+                                            size_t capacity, size_t *count, qwen36_error *error);
 
 #ifdef __cplusplus
 }

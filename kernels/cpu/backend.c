@@ -10,7 +10,7 @@
 static qwen36_status buffer_create(qw_backend *backend, uint64_t bytes, int32_t space, qw_buffer *out)
 {
     *out = (qw_buffer){NULL, bytes, space, 1};
-    out->base = qw_alloc(qw_cpu_of(backend)->allocator, bytes, 1);
+    out->base = qw_alloc_raw(qw_cpu_of(backend)->allocator, bytes, 1);
     return out->base == NULL ? QWEN36_ERROR_OUT_OF_MEMORY : QWEN36_OK;
 }
 

@@ -26,7 +26,7 @@ QW_INLINE void store_tile(int columns, int rows, vf (*sum)[TILE_X], int64_t live
 }
 
 /* How many rows of w to fetch ahead: whole tiles, at least REACH_BYTES. */
-enum { REACH_BYTES = 16 * 1024 };
+enum { REACH_BYTES = 16 * 1024, GRID_TILES = 4 };
 QW_INLINE int64_t reach(const qw_dot_block *b, int64_t columns)
 {
     int64_t rows = columns;
@@ -43,54 +43,94 @@ QW_INLINE const char *row_ahead(const qw_dot_block *b, int64_t n)
     return b->w_next != NULL ? b->w_next + (n - b->columns) * b->w_stride : b->w;
 }
 
-QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_dot_block *b, int64_t r)
+/* One tile: rows r .. of x, rows n .. of w (`columns` pointers), fetching `ahead` rows from next. */
+QW_INLINE void dot_at(int dtype, int columns, int rows, int ahead, const qw_dot_block *b, int64_t r, int64_t n,
+                      const char *const *next)
 {
-    const char *x[TILE_X];
+    const int64_t last = b->columns - n - 1;
+    const char *x[TILE_X], *w[MOST_W];
     QW_UNROLL
     for (int j = 0; j < rows; j++)
         x[j] = b->x + (b->x_row != NULL ? b->x_row[r + j] : r + j) * b->x_stride;
-    const int64_t ahead = reach(b, columns);
-    for (int64_t n = 0; n < b->columns; n += columns) {
-        const int64_t last = b->columns - n - 1;
-        const char *w[MOST_W], *next[MOST_W];
-        QW_UNROLL
-        for (int c = 0; c < columns; c++) {
-            w[c] = b->w + (n + QW_MIN(c, last)) * b->w_stride;
-            next[c] = row_ahead(b, n + c + ahead);
-        }
-        vf sum[MOST_W][TILE_X];
-        dot_tile(dtype, columns, rows, first ? columns : 0, w, x, next, b->k, sum);
-        store_tile(columns, rows, sum, QW_MIN(last + 1, columns), b->y + r * b->y_stride + n, b->y_stride);
-    }
+    QW_UNROLL
+    for (int c = 0; c < columns; c++)
+        w[c] = b->w + (n + QW_MIN(c, last)) * b->w_stride;
+    vf sum[MOST_W][TILE_X];
+    dot_tile(dtype, columns, rows, ahead, w, x, next, b->k, sum);
+    store_tile(columns, rows, sum, QW_MIN(last + 1, columns), b->y + r * b->y_stride + n, b->y_stride);
 }
 
-QW_INLINE void dot_some_rows(int dtype, bool first, const qw_dot_block *b, int64_t r)
+/* Few rows of x at r against all rows of w. */
+QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_dot_block *b, int64_t r)
 {
-    switch (b->rows - r) {
-    case 1: /* more rows of w, for enough independent sums and loads under way */
-        dot_pass(dtype, ONE_ROW_W, 1, first, b, r);
-        break;
-    case 2:
-        dot_pass(dtype, TILE_W, QW_MIN(2, TILE_X), first, b, r);
-        break;
-    case 3:
-        dot_pass(dtype, TILE_W, QW_MIN(3, TILE_X), first, b, r);
-        break;
-    case 4:
-        dot_pass(dtype, TILE_W, QW_MIN(4, TILE_X), first, b, r);
-        break;
-    case 5:
-        dot_pass(dtype, TILE_W, QW_MIN(5, TILE_X), first, b, r);
-        break;
-    default:
-        dot_pass(dtype, TILE_W, TILE_X, first, b, r);
-        break;
+    const int64_t distance = reach(b, columns);
+    for (int64_t n = 0; n < b->columns; n += columns) {
+        const char *next[MOST_W];
+        QW_UNROLL
+        for (int c = 0; c < columns; c++)
+            next[c] = row_ahead(b, n + c + distance);
+        dot_at(dtype, columns, rows, first ? columns : 0, b, r, n, next);
     }
 }
 
+/* Calls form(rows) with a constant number of rows. */
+#define DOT_BY_ROWS(rows, form)                                                                              \
+    switch (rows) {                                                                                          \
+    case 1:                                                                                                  \
+        form(1);                                                                                             \
+        break;                                                                                               \
+    case 2:                                                                                                  \
+        form(QW_MIN(2, TILE_X));                                                                             \
+        break;                                                                                               \
+    case 3:                                                                                                  \
+        form(QW_MIN(3, TILE_X));                                                                             \
+        break;                                                                                               \
+    case 4:                                                                                                  \
+        form(QW_MIN(4, TILE_X));                                                                             \
+        break;                                                                                               \
+    case 5:                                                                                                  \
+        form(QW_MIN(5, TILE_X));                                                                             \
+        break;                                                                                               \
+    default:                                                                                                 \
+        form(TILE_X);                                                                                        \
+        break;                                                                                               \
+    }
+
+/* Some tiles of x: all of them meet a tile of w while that is in the first-level cache, and fetch the next
+ * one together. */
+QW_INLINE void dot_grid(int dtype, const qw_dot_block *b, int64_t tiles)
+{
+    const int64_t distance = reach(b, TILE_W);
+    for (int64_t n = 0; n < b->columns; n += TILE_W) {
+        for (int64_t t = 0; t < tiles; t++) {
+            const int64_t c0 = t * TILE_W / tiles, c1 = QW_MAX((t + 1) * TILE_W / tiles - 1, c0);
+            const char *next[2] = {row_ahead(b, n + c0 + distance), row_ahead(b, n + c1 + distance)};
+            const int64_t r = t * b->rows / tiles;
+#define DOT_FORM(rows) dot_at(dtype, TILE_W, rows, 2, b, r, n, next)
+            DOT_BY_ROWS((t + 1) * b->rows / tiles - r, DOT_FORM)
+#undef DOT_FORM
+        }
+    }
+}
+
+QW_INLINE void dot_some_rows(int dtype, bool first, const qw_dot_block *b, int64_t r, int64_t end)
+{
+    /* One row: more rows of w, for enough independent sums and loads under way. */
+#define DOT_FORM(rows) dot_pass(dtype, (rows) == 1 ? ONE_ROW_W : TILE_W, rows, first, b, r)
+    DOT_BY_ROWS(end - r, DOT_FORM)
+#undef DOT_FORM
+}
+
+/* The rows of x are shared out evenly among as few tiles as hold them. */
 QW_INLINE void dot_block(int dtype, const qw_dot_block *b)
 {
-    dot_some_rows(dtype, true, b, 0);
-    for (int64_t r = TILE_X; r < b->rows; r += TILE_X)
-        dot_some_rows(dtype, false, b, r);
+    const int64_t tiles = (b->rows + TILE_X - 1) / TILE_X;
+    if (tiles > 1 && tiles <= GRID_TILES) {
+        dot_grid(dtype, b, tiles);
+        return;
+    }
+    dot_some_rows(dtype, true, b, 0, b->rows / tiles);
+    for (int64_t t = 1; t < tiles; t++)
+        dot_some_rows(dtype, false, b, t * b->rows / tiles, (t + 1) * b->rows / tiles);
 }
+#undef DOT_BY_ROWS

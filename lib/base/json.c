@@ -164,8 +164,7 @@ static bool scan_number(scan *s)
             return false;
     }
     if (s->wide)
-        return s->at - first <= QW_JSON_WIDE_NUMBER_MAX ||
-               refuse(s, "a number of more than 4300 characters");
+        return s->at - first <= QW_JSON_WIDE_NUMBER_MAX || refuse(s, "a number of more than 4300 characters");
     return s->at - first <= QW_JSON_NUMBER_MAX || refuse(s, "a number of more than 63 characters");
 }
 

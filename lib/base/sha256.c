@@ -40,10 +40,10 @@ static void compress(uint32_t state[8], const unsigned char *block)
     memcpy(s, state, sizeof s);
     for (int i = 0; i < 64; i++) {
         uint32_t a = s[0], e = s[4];
-        uint32_t first = s[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & s[5]) ^ (~e & s[6])) +
-                         K[i] + w[i];
-        uint32_t second = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +
-                          ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
+        uint32_t first =
+            s[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & s[5]) ^ (~e & s[6])) + K[i] + w[i];
+        uint32_t second =
+            (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
         memmove(s + 1, s, 7 * sizeof *s);
         s[4] += first;
         s[0] = first + second;

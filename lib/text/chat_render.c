@@ -140,13 +140,15 @@ static bool choose_effort(renderer *r)
                     "assumptions, consider plausible alternatives, and prioritize correctness, consistency, "
                     "and clarity in the final answer.";
     else if (strcmp(effort, "low") == 0)
-        r->effort = "Reasoning effort is set to low. Keep your thinking brief and focused, moving directly to "
-                    "the conclusion without unnecessary elaboration.";
+        r->effort =
+            "Reasoning effort is set to low. Keep your thinking brief and focused, moving directly to "
+            "the conclusion without unnecessary elaboration.";
     else if (strcmp(effort, "medium") != 0) {
-        r->status = qw_fail(r->error, QWEN36_ERROR_CHAT_MESSAGES,
-                            "Unexpected reasoning effort %s. Supported types are xhigh (default), medium, and "
-                            "low.",
-                            effort);
+        r->status =
+            qw_fail(r->error, QWEN36_ERROR_CHAT_MESSAGES,
+                    "Unexpected reasoning effort %s. Supported types are xhigh (default), medium, and "
+                    "low.",
+                    effort);
         return false;
     }
     return true;
@@ -160,7 +162,8 @@ static const char TOOLS_TAIL[] =
     "lines\n</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n- Function calls MUST follow "
     "the specified format: an inner <function=...></function> block must be nested within "
     "<tool_call></tool_call> XML tags\n- Required parameters MUST be specified\n- You may provide optional "
-    "reasoning for your function call in natural language BEFORE the function call, but NOT after\n- If there "
+    "reasoning for your function call in natural language BEFORE the function call, but NOT after\n- If "
+    "there "
     "is no function call available, answer the question like normal with your current knowledge and do not "
     "tell the user about function calls\n</IMPORTANT>";
 
@@ -224,7 +227,8 @@ static bool render_system(renderer *r)
     return true;
 }
 
-/* --- Answers --------------------------------------------------------------------------------------------- */
+/* --- Answers ---------------------------------------------------------------------------------------------
+ */
 
 /* The first (or last) place of `word` in a slice; its end when there is none. */
 static size_t find(qw_chat_slice slice, const char *word, bool last)
@@ -351,13 +355,13 @@ static bool render_answer(renderer *r, const qw_value *message, qw_chat_slice co
     return true;
 }
 
-/* --- Messages -------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------------------
+ */
 
 static bool starts_and_ends(qw_chat_slice slice, const char *start, const char *end)
 {
     size_t length = slice.end - slice.begin, first = strlen(start), last = strlen(end);
-    return length >= first && length >= last &&
-           memcmp(slice.text->bytes + slice.begin, start, first) == 0 &&
+    return length >= first && length >= last && memcmp(slice.text->bytes + slice.begin, start, first) == 0 &&
            memcmp(slice.text->bytes + slice.end - last, end, last) == 0;
 }
 
@@ -440,7 +444,8 @@ static bool render_request(renderer *r)
     return true;
 }
 
-/* --- The whole ---------------------------------------------------------------------------------------------- */
+/* --- The whole
+ * ---------------------------------------------------------------------------------------------- */
 
 qwen36_status qw_chat_render(const qwen36_chat_template *chat, const char *messages, size_t length,
                              const qwen36_chat_options *options, qw_chat_text *out, qwen36_error *error)
@@ -455,9 +460,10 @@ qwen36_status qw_chat_render(const qwen36_chat_template *chat, const char *messa
                   .error = error};
     if (!chat->known && !options->allow_nearest)
         return qw_fail(error, QWEN36_ERROR_CHAT_TEMPLATE,
-                       "the chat template is none of the known ones (the nearest is %s)", chat->dialect->name);
+                       "the chat template is none of the known ones (the nearest is %s)",
+                       chat->dialect->name);
     r.status = qw_value_parse(&r.values, messages, length, "the messages", &r.messages, error);
-    if (r.status == QWEN36_OK && options->tools != NULL)
+    if (r.status == QWEN36_OK && options->tools_length > 0)
         r.status =
             qw_value_parse(&r.values, options->tools, options->tools_length, "the tools", &r.tools, error);
     bool done = r.status == QWEN36_OK && render_request(&r);

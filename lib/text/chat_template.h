@@ -18,8 +18,8 @@ typedef enum qw_chat_when {
 typedef struct qw_chat_dialect {
     const char *name;
     unsigned char digest[QW_SHA256_SIZE]; /* of its text, without a line break at the end */
-    qw_chat_when thinks;             /* the answer begins inside <think>: enable_thinking */
-    qw_chat_when preserves_thinking; /* of turns before the last query: preserve_thinking */
+    qw_chat_when thinks;                  /* the answer begins inside <think>: enable_thinking */
+    qw_chat_when preserves_thinking;      /* of turns before the last query: preserve_thinking */
     bool splits_thinking;  /* looks for </think> in the content of an answer without reasoning_content */
     bool scalars_by_str;   /* an argument that is true, null or a number is written as str() writes it */
     bool reasoning_effort; /* begins the system turn with a sentence about it, unless thinking is refused */

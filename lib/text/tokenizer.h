@@ -1,8 +1,8 @@
 /* The tokenizer: what the files of a model directory say, in the form that encoding needs.
  *
- * lib/text/tokenizer_load.c reads the files, lib/text/tokenizer.c encodes and decodes, lib/text/decoder.c
- * streams. Encoding goes added tokens -> repair and NFC -> pieces -> merges, one stretch of text after the
- * other; each stage is a file of its own. docs/tokenizer.md tells the whole.
+ * lib/text/tokenizer_load.c reads the files, tokenizer_parse.c makes sense of them, tokenizer.c encodes and
+ * decodes, decoder.c streams. Encoding goes added tokens -> repair and NFC -> pieces -> merges, one stretch
+ * of text after the other; each stage is a file of its own. docs/tokenizer.md tells the whole.
  *
  * After loading nothing changes but `verdicts`, whose bytes are atomic and may be written twice with one
  * value: a tokenizer serves any number of threads.
@@ -32,7 +32,18 @@ struct qwen36_tokenizer {
     qw_unicode unicode;
 };
 
-/* QWEN36_ERROR_NO_TOKENIZER when the directory has no tokenizer.json. */
+/* A file's text; NULL: there is no such file. */
+typedef struct qw_tokenizer_source {
+    const char *path; /* which error texts name */
+    const char *text;
+    size_t length;
+} qw_tokenizer_source;
+
+/* A tokenizer out of tokenizer.json and, if there is one, tokenizer_config.json. */
+qwen36_status qw_tokenizer_parse(const qw_allocator *allocator, const qw_tokenizer_source *json,
+                                 const qw_tokenizer_source *config, qwen36_tokenizer **out,
+                                 qwen36_error *error);
+/* Reads the files and parses them. QWEN36_ERROR_NO_TOKENIZER when the directory has no tokenizer.json. */
 qwen36_status qw_tokenizer_load(const qw_allocator *allocator, const char *directory, qwen36_tokenizer **out,
                                 qwen36_error *error);
 void qw_tokenizer_destroy(qwen36_tokenizer *tokenizer);
@@ -47,8 +58,8 @@ qwen36_status qw_tokenizer_fail_forked(qwen36_error *error);
 qwen36_status qw_tokenizer_encode(const qwen36_tokenizer *tokenizer, const char *text, size_t length,
                                   uint32_t flags, int32_t *ids, size_t capacity, size_t *count,
                                   qwen36_error *error);
-/* A text in which added tokens are looked for only in some parts: a span ends where the next begins. What lies
- * between two added tokens is encoded as one, whatever spans it runs through. */
+/* A text in which added tokens are looked for only in some parts: a span ends where the next begins. What
+ * lies between two added tokens is encoded as one, whatever spans it runs through. */
 typedef struct qw_tokenizer_span {
     size_t end;
     bool special; /* added tokens that lie in this span count as such */

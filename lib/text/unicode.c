@@ -1,5 +1,6 @@
 #include "lib/text/unicode.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
 size_t qw_unicode_decompose(int32_t code, int32_t out[QW_DECOMPOSITION_MAX])
@@ -56,20 +57,10 @@ static unsigned char class_of(int32_t code)
     }
 }
 
-/* The flag of a code point by itself: what its decomposition composes to is not it. */
-static unsigned char changes(int32_t code, int32_t parts[QW_DECOMPOSITION_MAX], size_t count)
+/* Whether what the decomposition of a code point composes to is something else. */
+static bool changes(int32_t code, int32_t parts[QW_DECOMPOSITION_MAX], size_t count)
 {
-    if (count == 1 && parts[0] == code)
-        return 0;
-    return qw_unicode_compose(parts, count) == 1 && parts[0] == code ? 0 : QW_NFC_UNSTABLE;
-}
-
-unsigned char qw_unicode_beyond(int32_t code)
-{
-    int32_t parts[QW_DECOMPOSITION_MAX];
-    size_t count = qw_unicode_decompose(code, parts);
-    unsigned char ordered = qw_unicode_combining_class(code) > 0 ? QW_NFC_ORDERED : 0;
-    return class_of(code) | ordered | changes(code, parts, count);
+    return qw_unicode_compose(parts, count) != 1 || parts[0] != code;
 }
 
 /* What stands second or later in a decomposition may join what is before it. That is a little more than
@@ -81,16 +72,31 @@ static void mark_joining(qw_unicode *table, const int32_t *parts, size_t count)
             table->of[parts[i]] |= QW_NFC_UNSTABLE;
 }
 
-void qw_unicode_build(qw_unicode *table)
+/* Class and flags; what the decomposition says about others goes to `table` unless it is NULL. */
+static unsigned char look_up(int32_t code, qw_unicode *table)
 {
     int32_t parts[QW_DECOMPOSITION_MAX];
-    for (int32_t code = 0; code < QW_UNICODE_TABLE_SIZE; code++)
-        table->of[code] = 0;
-    for (int32_t code = 0; code < QW_UNICODE_TABLE_SIZE; code++) {
-        size_t count = qw_unicode_decompose(code, parts);
+    unsigned result = class_of(code);
+    size_t count = qw_unicode_decompose(code, parts);
+    if (qw_unicode_combining_class(code) > 0)
+        result |= QW_NFC_ORDERED;
+    if (count == 1 && parts[0] == code)
+        return (unsigned char)result;
+    if (table != NULL)
         mark_joining(table, parts, count);
-        table->of[code] |= class_of(code) | changes(code, parts, count);
-        if (qw_unicode_combining_class(code) > 0)
-            table->of[code] |= QW_NFC_ORDERED;
-    }
+    if (changes(code, parts, count))
+        result |= QW_NFC_UNSTABLE;
+    return (unsigned char)result;
+}
+
+unsigned char qw_unicode_beyond(int32_t code)
+{
+    return look_up(code, NULL);
+}
+
+void qw_unicode_build(qw_unicode *table)
+{
+    memset(table, 0, sizeof *table);
+    for (int32_t code = 0; code < QW_UNICODE_TABLE_SIZE; code++)
+        table->of[code] |= look_up(code, table);
 }

@@ -3,7 +3,7 @@
  * the best of some runs; the limits are measured before and after each case, because a shared machine changes
  * its mind.
  *
- *     bench_attention [threads] [letters of cases: a attention, d delta, c conv] [most context]
+ *     bench_attention [threads] [letters of cases: a attention, d delta, c conv] [most context] [tier]
  */
 #include "kernels/cpu/cpu.h"
 #include "lib/os/process.h"
@@ -228,7 +228,7 @@ static void measure_backend(bench *b, int32_t tier, int32_t kv_dtype, const char
 int main(int count, char **arguments)
 {
     const char *only = count > 2 ? arguments[2] : NULL;
-    const int32_t most = count > 3 ? atoi(arguments[3]) : CONTEXT;
+    const int32_t most = count > 3 ? atoi(arguments[3]) : CONTEXT, tier = count > 4 ? atoi(arguments[4]) : 0;
     bench *b = calloc(1, sizeof *b);
     if (b == NULL)
         return 1;
@@ -243,6 +243,8 @@ int main(int count, char **arguments)
     fill(b, &b->weight, (uint64_t)CHANNELS * 4 * 4);
     static const int32_t tiers[] = {QWEN36_CPU_AVX512, QWEN36_CPU_AVX2, QWEN36_CPU_PORTABLE};
     for (size_t i = 0; i < QW_COUNT_OF(tiers); i++) {
+        if (tier != 0 && tier != tiers[i])
+            continue;
         measure_backend(b, tiers[i], QW_F32, only, most);
         measure_backend(b, tiers[i], QW_BF16, only, most);
     }

@@ -66,10 +66,6 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const char *from,
 {
     __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
     for (int64_t i = 0; i < bytes; i += 256) {
-        _mm_prefetch(from + i + 4096, _MM_HINT_T0);
-        _mm_prefetch(from + i + 4096 + 64, _MM_HINT_T0);
-        _mm_prefetch(from + i + 4096 + 128, _MM_HINT_T0);
-        _mm_prefetch(from + i + 4096 + 192, _MM_HINT_T0);
         a = _mm512_xor_si512(a, _mm512_loadu_si512(from + i));
         b = _mm512_xor_si512(b, _mm512_loadu_si512(from + i + 64));
         c = _mm512_xor_si512(c, _mm512_loadu_si512(from + i + 128));

@@ -198,7 +198,7 @@ void fixture_end(fixture *f)
     f->count = f->capacity = 0;
 }
 
-const char *fixture_replace(const char *text, const char *from, const char *to)
+const char *fixture_config_with(const char *text, const char *from, const char *to)
 {
     static char result[16384];
     const char *at = strstr(text, from);

@@ -43,7 +43,7 @@ uint8_t fixture_byte(const char *name, size_t index);
 /* Writes `text` as `file` into the directory. */
 void fixture_put(const fixture *f, const char *file, const char *text);
 /* `text` with the first `from` replaced by `to` (static buffer); the test fails if it is not there. */
-const char *fixture_replace(const char *text, const char *from, const char *to);
+const char *fixture_config_with(const char *text, const char *from, const char *to);
 
 /* Opens the directory and checks that it fails so: the status, and every part (up to NULL) in the text. */
 #define CHECK_REFUSED(fixture_, status_, ...)                                                                \

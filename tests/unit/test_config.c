@@ -161,8 +161,8 @@ TEST(config, sections_by_default)
 
 /* --- Refusals ------------------------------------------------------------------------------------- */
 
-#define WITH(from, to) fixture_replace(fixture_dense, from, to)
-#define MOE_WITH(from, to) fixture_replace(fixture_moe, from, to)
+#define WITH(from, to) fixture_config_with(fixture_dense, from, to)
+#define MOE_WITH(from, to) fixture_config_with(fixture_moe, from, to)
 #define REFUSED(text, status, part) check_refused(text, status, part, __LINE__)
 
 TEST(config, refused_kind)
@@ -377,24 +377,24 @@ TEST(config, rope_agrees_with_libm)
 TEST(config, yarn_options)
 {
     qw_dims d =
-        accepted(fixture_replace(yarn_4, "\"factor\":4.0", "\"factor\":4.0,\"attention_factor\":1.5"));
+        accepted(fixture_config_with(yarn_4, "\"factor\":4.0", "\"factor\":4.0,\"attention_factor\":1.5"));
     float inv_freq[32], scale = 0;
     uint8_t axis[32];
     qw_dims_rope_table(&d, inv_freq, axis, &scale);
     CHECK(scale == 1.5f);
-    d = accepted(fixture_replace(yarn_4, "\"factor\":4.0", "\"factor\":2.0"));
+    d = accepted(fixture_config_with(yarn_4, "\"factor\":4.0", "\"factor\":2.0"));
     qw_dims_rope_table(&d, inv_freq, axis, &scale);
     CHECK(scale == 1.069314718f && d.max_positions == 524288);
-    d = accepted(
-        fixture_replace(yarn_4, "\"factor\":4.0", "\"factor\":4.0,\"mscale\":1.0,\"mscale_all_dim\":1.0"));
+    d = accepted(fixture_config_with(yarn_4, "\"factor\":4.0",
+                                     "\"factor\":4.0,\"mscale\":1.0,\"mscale_all_dim\":1.0"));
     qw_dims_rope_table(&d, inv_freq, axis, &scale);
     CHECK(scale == 1.0f);
-    d = accepted(fixture_replace(yarn_4, "\"factor\":4.0",
-                                 "\"factor\":4.0,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":false"));
+    d = accepted(fixture_config_with(yarn_4, "\"factor\":4.0",
+                                     "\"factor\":4.0,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":false"));
     qw_dims_rope_table(&d, inv_freq, axis, &scale);
     CHECK(inv_freq[14] == 0.000865964335f && is_near(inv_freq[22], 3.84981632e-06));
-    d = accepted(fixture_replace(yarn_4, "\"factor\":4.0,\"original_max_position_embeddings\":262144",
-                                 "\"factor\":1.0"));
+    d = accepted(fixture_config_with(yarn_4, "\"factor\":4.0,\"original_max_position_embeddings\":262144",
+                                     "\"factor\":1.0"));
     CHECK_INT(d.max_positions, 262144);
 }
 

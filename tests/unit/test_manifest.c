@@ -260,7 +260,7 @@ TEST(manifest, tied_head)
                   "lm_head.weight");
     fixture_put(
         &f, "config.json",
-        fixture_replace(fixture_dense, "\"tie_word_embeddings\":false", "\"tie_word_embeddings\":true"));
+        fixture_config_with(fixture_dense, "\"tie_word_embeddings\":false", "\"tie_word_embeddings\":true"));
     fixture_add(&f, "lm_head.weight", "BF16", 2, shape);
     fixture_write(&f);
     CHECK_REFUSED(&f, QWEN36_ERROR_TIED_HEAD, "tie_word_embeddings is true", "model.safetensors",

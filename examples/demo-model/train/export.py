@@ -18,6 +18,7 @@ def main(work, target):
     tensors = {name: value.to(torch.bfloat16).contiguous()
                for name, value in model.published().items()}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    (target / "model.safetensors").chmod(0o644)
     count = sum(t.numel() for t in tensors.values())
     print(f"{len(tensors)} tensors, {count:,} parameters")
 
