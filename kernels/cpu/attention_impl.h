@@ -16,67 +16,101 @@
 #include "kernels/cpu/load_impl.h"
 #include "kernels/cpu/math_impl.h"
 
-/* Register tiles, as many accumulators as the registers hold: queries x 4 keys, queries x vectors of V. */
+/* Register tiles, as many accumulators as the registers hold: queries x 4 keys, some of these at a time;
+ * queries x vectors of V. */
 #if defined(QW_TIER_AVX512)
-enum { ATTN_KEY_TILE = 4, ATTN_VALUE_TILE = 4, ATTN_VECTORS = 4 };
+enum { ATTN_KEY_QUERIES = 4, ATTN_KEYS = 4, ATTN_VALUE_QUERIES = 4, ATTN_VECTORS = 4 };
 #elif defined(QW_TIER_AVX2)
-enum { ATTN_KEY_TILE = 1, ATTN_VALUE_TILE = 2, ATTN_VECTORS = 2 };
+enum { ATTN_KEY_QUERIES = 2, ATTN_KEYS = 2, ATTN_VALUE_QUERIES = 4, ATTN_VECTORS = 1 };
 #else
-enum { ATTN_KEY_TILE = 1, ATTN_VALUE_TILE = 1, ATTN_VECTORS = 2 };
+enum { ATTN_KEY_QUERIES = 1, ATTN_KEYS = 1, ATTN_VALUE_QUERIES = 2, ATTN_VECTORS = 1 };
 #endif
-enum { ATTN_KEY_PART = 16 }; /* keys that stay in the first cache while all queries pass */
+enum {
+    ATTN_KEY_PART = 16, /* keys that stay in the first cache while all queries pass */
+    ATTN_FEW = 16       /* queries of a tile that waits for memory: it fetches ahead */
+};
+#define ATTN_INLINE static inline __attribute__((always_inline))
+
+/* Asks for `bytes` bytes from p on; NULL: for nothing. */
+ATTN_INLINE void fetch_ahead(const char *p, int64_t bytes)
+{
+    for (int64_t i = 0; p != NULL && i < bytes; i += 64)
+        __builtin_prefetch(p + i, 0, 2);
+}
 
 static float attn_scale(int64_t hd)
 {
     return inverse_root((float)hd, 1.0f, 0.0f);
 }
 
-/* scores[i][j] = q_i k_j for `queries` queries and 4 keys, both constants of the call. */
-static inline __attribute__((always_inline)) void score_tile(const float *q, int64_t q_stride, const char *k,
-                                                             int64_t hd, int32_t dtype, float *scores,
-                                                             const int queries)
+/* sum[i][j] = q_i k_j in lanes, for constants `queries` and `keys`. */
+ATTN_INLINE void score_lanes(const float *q, int64_t q_stride, const char *k, int64_t k_stride, int64_t hd,
+                             int32_t dtype, vf (*sum)[4], const int queries, const int keys)
 {
-    vf sum[4][4];
+    vf total[4][4];
     for (int i = 0; i < queries; i++)
-        for (int j = 0; j < 4; j++)
-            sum[i][j] = vf_zero();
-    const int64_t row = hd * (dtype == QW_F32 ? 4 : 2);
+        for (int j = 0; j < keys; j++)
+            total[i][j] = vf_zero();
     int64_t d = 0;
     for (; d + VF_LANES <= hd; d += VF_LANES) {
         vf key[4];
-        for (int j = 0; j < 4; j++)
-            key[j] = load_as(k + j * row, dtype, d, VF_LANES);
+        for (int j = 0; j < keys; j++)
+            key[j] = load_as(k + j * k_stride, dtype, d, VF_LANES);
         for (int i = 0; i < queries; i++) {
-            vf query = vf_load(q + i * q_stride + d);
-            for (int j = 0; j < 4; j++)
-                sum[i][j] = vf_fma(query, key[j], sum[i][j]);
+            const vf query = vf_load(q + i * q_stride + d);
+            for (int j = 0; j < keys; j++)
+                total[i][j] = vf_fma(query, key[j], total[i][j]);
         }
     }
-    for (; d < hd; d += VF_LANES)
+    for (int j = 0; d < hd && j < keys; j++) {
+        const vf key = load_as(k + j * k_stride, dtype, d, hd - d);
         for (int i = 0; i < queries; i++)
-            for (int j = 0; j < 4; j++)
-                sum[i][j] =
-                    vf_fma(vf_load(q + i * q_stride + d), load_as(k + j * row, dtype, d, hd - d), sum[i][j]);
+            total[i][j] = vf_fma(vf_load(q + i * q_stride + d), key, total[i][j]);
+    }
     for (int i = 0; i < queries; i++)
-        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_KV_BLOCK);
+        for (int j = 0; j < keys; j++)
+            sum[i][j] = total[i][j];
 }
 
-/* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4. */
-static inline __attribute__((always_inline)) void
-score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries, int64_t keys, int32_t dtype)
+/* The same for four keys at k, added up into scores[i][0 .. 4). */
+ATTN_INLINE void score_tile(const qw_attn_tile *t, const char *k, int64_t query, int64_t key, int32_t dtype,
+                            const int queries)
 {
-    const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2);
+    vf sum[4][4];
+    const int64_t stride = t->hd * (dtype == QW_F32 ? 4 : 2);
+    const float *q = t->q + query * t->width;
+    for (int j = 0; j < 4; j += ATTN_KEYS) {
+        vf part[4][4];
+        score_lanes(q, t->width, k + (key + j) * stride, stride, t->hd, dtype, part, queries, ATTN_KEYS);
+        for (int i = 0; i < queries; i++)
+            for (int c = 0; c < ATTN_KEYS; c++)
+                sum[i][j + c] = part[i][c];
+    }
+    for (int i = 0; i < queries; i++)
+        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], t->scores + (query + i) * QW_KV_BLOCK + key);
+}
+
+/* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4.
+ * Meanwhile as much is fetched at `ahead`. */
+ATTN_INLINE void score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries,
+                             int64_t keys, int32_t dtype, const char *ahead)
+{
+    const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2), end = first + queries;
     for (int64_t part = 0; part < keys; part += ATTN_KEY_PART) {
-        const int64_t end = part + ATTN_KEY_PART < keys ? part + ATTN_KEY_PART : keys;
+        const int64_t stop = part + ATTN_KEY_PART < keys ? part + ATTN_KEY_PART : keys;
         int64_t i = first;
-        for (; i + ATTN_KEY_TILE <= first + queries; i += ATTN_KEY_TILE)
-            for (int64_t j = part; j < end; j += 4)
-                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
-                           t->scores + i * QW_KV_BLOCK + j, ATTN_KEY_TILE);
-        for (; i < first + queries; i++)
-            for (int64_t j = part; j < end; j += 4)
-                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
-                           t->scores + i * QW_KV_BLOCK + j, 1);
+        for (; i + ATTN_KEY_QUERIES <= end; i += ATTN_KEY_QUERIES)
+            for (int64_t j = part; j < stop; j += 4) {
+                if (i == first && ahead != NULL)
+                    fetch_ahead(ahead + j * row, 4 * row);
+                score_tile(t, k, i, j, dtype, ATTN_KEY_QUERIES);
+            }
+        for (; i < end; i++)
+            for (int64_t j = part; j < stop; j += 4) {
+                if (i == first && ahead != NULL)
+                    fetch_ahead(ahead + j * row, 4 * row);
+                score_tile(t, k, i, j, dtype, 1);
+            }
     }
 }
 
@@ -101,20 +135,24 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
     *sum = vf_sum(vf_add(vf_add(x[0], x[1]), vf_add(x[2], x[3])));
 }
 
-/* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; the last vector has `lanes` elements of V. */
-static inline __attribute__((always_inline)) void value_tile(const float *p, const char *v, int64_t row,
-                                                             int32_t dtype, int64_t keys, float *acc,
-                                                             int64_t width, int64_t lanes, const int queries,
-                                                             const int vectors)
+/* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; the last vector has `lanes` elements of V.
+ * Meanwhile keys x vectors x 16 elements are fetched at `ahead`. */
+ATTN_INLINE void value_tile(const qw_attn_tile *t, const char *v, int64_t query, int64_t keys, int32_t dtype,
+                            float *acc, int64_t d, int64_t lanes, const char *ahead, const int queries,
+                            const int vectors)
 {
     vf sum[4][4];
+    const int64_t size = dtype == QW_F32 ? 4 : 2, step = vectors * VF_LANES * size;
+    const float *p = t->scores + query * QW_KV_BLOCK;
     for (int i = 0; i < queries; i++)
         for (int c = 0; c < vectors; c++)
             sum[i][c] = vf_zero();
     for (int64_t j = 0; j < keys; j++) {
         vf value[4];
         for (int c = 0; c < vectors; c++)
-            value[c] = load_as(v + j * row, dtype, c * VF_LANES, lanes);
+            value[c] = load_as(v + (j * t->hd + d) * size, dtype, c * VF_LANES, lanes);
+        if (ahead != NULL)
+            fetch_ahead(ahead + j * step, step);
         for (int i = 0; i < queries; i++) {
             const vf weight = vf_set1(p[i * QW_KV_BLOCK + j]);
             for (int c = 0; c < vectors; c++)
@@ -123,39 +161,26 @@ static inline __attribute__((always_inline)) void value_tile(const float *p, con
     }
     for (int i = 0; i < queries; i++)
         for (int c = 0; c < vectors; c++)
-            vf_store(acc + i * width + c * VF_LANES, sum[i][c]);
+            vf_store(acc + (query + i) * t->width + d + c * VF_LANES, sum[i][c]);
 }
 
-/* The same for all columns from `d` on that fill `vectors` whole vectors at a time; returns where it stopped.
- */
-static inline __attribute__((always_inline)) int64_t value_columns(const qw_attn_tile *t, const char *v,
-                                                                   int64_t first, int64_t queries,
-                                                                   int64_t keys, int32_t dtype, int64_t d,
-                                                                   float *acc, const int vectors)
+/* acc = sum over j < keys of p_j v_j for `queries` queries. Meanwhile a block is fetched at `ahead`. */
+ATTN_INLINE void value_block(const qw_attn_tile *t, const char *v, int64_t first, int64_t queries,
+                             int64_t keys, int32_t dtype, float *acc, const char *ahead)
 {
-    const int64_t size = dtype == QW_F32 ? 4 : 2;
-    for (; d + vectors * VF_LANES <= t->hd; d += vectors * VF_LANES) {
+    const int64_t size = dtype == QW_F32 ? 4 : 2, end = first + queries;
+    int64_t d = 0;
+    for (; d + ATTN_VECTORS * VF_LANES <= t->hd; d += ATTN_VECTORS * VF_LANES) {
+        const char *next = ahead == NULL ? NULL : ahead + d * QW_KV_BLOCK * size;
         int64_t i = first;
-        for (; i + ATTN_VALUE_TILE <= first + queries; i += ATTN_VALUE_TILE)
-            value_tile(t->scores + i * QW_KV_BLOCK, v + d * size, t->hd * size, dtype, keys,
-                       acc + i * t->width + d, t->width, VF_LANES, ATTN_VALUE_TILE, vectors);
-        for (; i < first + queries; i++)
-            value_tile(t->scores + i * QW_KV_BLOCK, v + d * size, t->hd * size, dtype, keys,
-                       acc + i * t->width + d, t->width, VF_LANES, 1, vectors);
+        for (; i + ATTN_VALUE_QUERIES <= end; i += ATTN_VALUE_QUERIES, next = NULL)
+            value_tile(t, v, i, keys, dtype, acc, d, VF_LANES, next, ATTN_VALUE_QUERIES, ATTN_VECTORS);
+        for (; i < end; i++, next = NULL)
+            value_tile(t, v, i, keys, dtype, acc, d, VF_LANES, next, 1, ATTN_VECTORS);
     }
-    return d;
-}
-
-static inline __attribute__((always_inline)) void value_block(const qw_attn_tile *t, const char *v,
-                                                              int64_t first, int64_t queries, int64_t keys,
-                                                              int32_t dtype, float *acc)
-{
-    const int64_t size = dtype == QW_F32 ? 4 : 2;
-    int64_t d = value_columns(t, v, first, queries, keys, dtype, 0, acc, ATTN_VECTORS);
-    d = value_columns(t, v, first, queries, keys, dtype, d, acc, 1);
-    for (int64_t i = first; d < t->hd && i < first + queries; i++)
-        value_tile(t->scores + i * QW_KV_BLOCK, v + d * size, t->hd * size, dtype, keys,
-                   acc + i * t->width + d, t->width, t->hd - d, 1, 1);
+    for (; d < t->hd; d += VF_LANES)
+        for (int64_t i = first; i < end; i++)
+            value_tile(t, v, i, keys, dtype, acc, d, t->hd - d, NULL, 1, 1);
 }
 
 /* (max, sum, acc) of query i: `into` takes in `from`, which comes later in the context. */
@@ -172,16 +197,23 @@ static inline void attn_merge_one(qw_attn_partial into, qw_attn_partial from, in
         vf_store(acc + d, vf_fma(vf_load(add + d), vf_set1(wb), vf_mul(vf_load(acc + d), vf_set1(wa))));
 }
 
-/* Queries first .. first + queries, all of which see `keys` tokens of the block. */
-static inline __attribute__((always_inline)) void
-attn_run(const qw_attn_tile *t, int64_t block, int64_t first, int64_t queries, int64_t keys, int32_t dtype)
+/* K of the block after `block` if some query sees it and the tile has few queries, else NULL. */
+static inline const char *attn_next(const qw_attn_tile *t, int64_t block)
 {
-    const char *k = t->cache + t->table[block] * t->block_stride;
+    const bool seen = t->limit[t->queries - 1] > (block + 1) * QW_KV_BLOCK;
+    return seen && t->queries <= ATTN_FEW ? t->cache + t->table[block + 1] * t->block_stride : NULL;
+}
+
+/* Queries first .. first + queries, all of which see `keys` tokens of the block. */
+ATTN_INLINE void attn_run(const qw_attn_tile *t, int64_t block, int64_t first, int64_t queries, int64_t keys,
+                          int32_t dtype)
+{
+    const char *k = t->cache + t->table[block] * t->block_stride, *v = k + t->value_offset;
     const qw_attn_partial into = block % QW_ATTN_SPAN == 0 ? t->span : t->block;
-    score_block(t, k, first, queries, keys, dtype);
+    score_block(t, k, first, queries, keys, dtype, t->queries <= ATTN_FEW ? v : NULL);
     for (int64_t i = first; i < first + queries; i++)
         softmax_block(t->scores + i * QW_KV_BLOCK, keys, t->scale, &into.max[i], &into.sum[i]);
-    value_block(t, k + t->value_offset, first, queries, keys, dtype, into.acc);
+    value_block(t, v, first, queries, keys, dtype, into.acc, attn_next(t, block));
     for (int64_t i = first; block % QW_ATTN_SPAN != 0 && i < first + queries; i++)
         attn_merge_one(t->span, t->block, i, t->width);
 }
@@ -193,8 +225,7 @@ static inline int64_t attn_visible(const qw_attn_tile *t, int64_t query, int64_t
 }
 
 /* One span into t->span, for the queries that see any of it. */
-static inline __attribute__((always_inline)) void attn_span_as(const qw_attn_tile *t, int64_t span,
-                                                               int32_t dtype)
+ATTN_INLINE void attn_span_as(const qw_attn_tile *t, int64_t span, int32_t dtype)
 {
     for (int64_t block = span * QW_ATTN_SPAN; block < (span + 1) * QW_ATTN_SPAN; block++)
         for (int64_t first = 0, end; first < t->queries; first = end) {
@@ -242,4 +273,5 @@ static void attn_finish(const float *acc, float sum, const float *gate, float *o
     }
 }
 
+#undef ATTN_INLINE
 #endif

@@ -58,11 +58,17 @@ static inline vi vi_set1(int32_t a)
     return (vi){v, v, v, v};
 }
 
-static inline vf vf_load(const void *p)
+/* Part by part: a copy of the whole structure would pass through memory. */
+static inline f4 f4_load(const void *p)
 {
-    vf v;
+    f4 v;
     memcpy(&v, p, sizeof v);
     return v;
+}
+static inline vf vf_load(const void *p)
+{
+    const char *c = p;
+    return (vf){f4_load(c), f4_load(c + 16), f4_load(c + 32), f4_load(c + 48)};
 }
 static inline vf vf_load_n(const void *p, int64_t n)
 {
@@ -70,9 +76,13 @@ static inline vf vf_load_n(const void *p, int64_t n)
     memcpy(lanes, p, (size_t)n * sizeof lanes[0]);
     return vf_load(lanes);
 }
-static inline void vf_store(void *p, vf a)
+static inline void vf_store(void *p, vf x)
 {
-    memcpy(p, &a, sizeof a);
+    char *c = p;
+    memcpy(c, &x.a, sizeof x.a);
+    memcpy(c + 16, &x.b, sizeof x.b);
+    memcpy(c + 32, &x.c, sizeof x.c);
+    memcpy(c + 48, &x.d, sizeof x.d);
 }
 static inline void vf_store_n(void *p, vf a, int64_t n)
 {
@@ -82,9 +92,8 @@ static inline void vf_store_n(void *p, vf a, int64_t n)
 }
 static inline vi vi_load(const void *p)
 {
-    vi v;
-    memcpy(&v, p, sizeof v);
-    return v;
+    vf v = vf_load(p);
+    return (vi){(i4)v.a, (i4)v.b, (i4)v.c, (i4)v.d};
 }
 static inline vi vi_load_n(const void *p, int64_t n)
 {
@@ -92,9 +101,9 @@ static inline vi vi_load_n(const void *p, int64_t n)
     memcpy(lanes, p, (size_t)n * sizeof lanes[0]);
     return vi_load(lanes);
 }
-static inline void vi_store(void *p, vi a)
+static inline void vi_store(void *p, vi x)
 {
-    memcpy(p, &a, sizeof a);
+    vf_store(p, (vf){(f4)x.a, (f4)x.b, (f4)x.c, (f4)x.d});
 }
 static inline void vi_store_n(void *p, vi a, int64_t n)
 {

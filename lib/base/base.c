@@ -92,11 +92,30 @@ char *qw_copy_text(const qw_allocator *a, const char *text, size_t length)
     return copy;
 }
 
-static void remove_control_bytes(char *text)
+/* Length of the UTF-8 sequence at `text`, 0 if it is none (cut off, or not UTF-8 at all). */
+static size_t sequence_length(const unsigned char *text)
 {
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+    size_t length = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    if (text[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
+/* Names out of files may hold anything, and a long text is cut anywhere: what is left is one line of UTF-8.
+ */
+static void make_printable(char *text)
+{
+    while (*text != '\0') {
+        size_t length = sequence_length((const unsigned char *)text);
+        if (length == 0 || (unsigned char)*text < 0x20 || *text == 0x7f) {
             *text = '?';
+            length = 1;
+        }
+        text += length;
+    }
 }
 
 qwen36_status qw_fail(qwen36_error *error, qwen36_status status, const char *format, ...)
@@ -108,7 +127,7 @@ qwen36_status qw_fail(qwen36_error *error, qwen36_status status, const char *for
     if (vsnprintf(error->message, sizeof error->message, format, arguments) < 0)
         error->message[0] = '\0';
     va_end(arguments);
-    remove_control_bytes(error->message);
+    make_printable(error->message);
     error->status = status;
     return status;
 }
@@ -138,7 +157,7 @@ void qw_log_write(const qw_log *log, int32_t level, const char *format, ...)
     va_end(arguments);
     if (length < 0)
         return;
-    remove_control_bytes(line);
+    make_printable(line);
     log->write(log->user, level, line);
 }
 

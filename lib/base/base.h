@@ -65,7 +65,7 @@ static inline bool qw_add(uint64_t a, uint64_t b, uint64_t *out)
 }
 
 /* Writes status and text if `error` is not NULL and holds no error yet (status 0); returns status.
- * Control bytes in the text become '?', so that names out of files cannot break the line. Integers and
+ * Control bytes and what is no UTF-8 become ?, so that names out of files cannot break the line. Integers and
  * strings only: floating-point conversions would follow the locale. */
 qwen36_status qw_fail(qwen36_error *error, qwen36_status status, const char *format, ...) QW_PRINTF(3, 4);
 /* Clears the caller's error at the start of an exported call. */

@@ -95,6 +95,9 @@ static qwen36_status load_weights(qwen36_model *m, const char *directory, const 
     m->generation = checkpoint->generation;
     m->parameters = checkpoint->parameters;
     m->weight_bytes = qw_weights_bytes(checkpoint);
+    if (checkpoint->role_count[QW_ROLE_OTHER] > 0)
+        qw_log_write(&m->log, QWEN36_LOG_WARNING, "%s: %u tensors of no known purpose are left unread",
+                     directory, checkpoint->role_count[QW_ROLE_OTHER]);
     status = load_tokenizer(m, directory, error);
     if (status == QWEN36_OK)
         status = qw_weights_bind(&m->allocator, checkpoint, o->weights_access, o->progress, o->progress_user,

@@ -344,8 +344,6 @@ static qwen36_status parse(load *l, const qw_tokenizer_source *config)
     if (status == QWEN36_OK)
         status = read_settings(l, &pattern);
     if (status == QWEN36_OK)
-        status = prepare_pieces(l, pattern);
-    if (status == QWEN36_OK)
         status = read_vocab(l);
     if (status == QWEN36_OK)
         status = read_added_tokens(l);
@@ -355,6 +353,8 @@ static qwen36_status parse(load *l, const qw_tokenizer_source *config)
         status = lay_out(l);
     if (status == QWEN36_OK)
         status = read_merges(l);
+    if (status == QWEN36_OK)
+        status = prepare_pieces(l, pattern);
     return status;
 }
 

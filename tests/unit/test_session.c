@@ -177,6 +177,34 @@ TEST(session, context_of_one_token)
     qwen36_model_release(model);
 }
 
+/* No option leads past the positions that the rotation was made for. */
+TEST(session, positions_end_where_the_model_ends)
+{
+    qwen36_error error = QWEN36_ERROR_INIT;
+    qwen36_model_info info = {.struct_size = sizeof info};
+    qwen36_session_options options;
+    qwen36_session *session = NULL;
+    qwen36_model_options model_options = test_model_options();
+    model_options.context_length = 1 << 20;
+    model_options.max_sessions = 1;
+    model_options.cache_bytes = 1 << 20;
+    qwen36_model *model = test_model(test_checkpoint("odd"), &model_options);
+    CHECK_INT(qwen36_model_get_info(model, &info, NULL), QWEN36_OK);
+    CHECK(info.max_positions < 1 << 20);
+    CHECK_INT(info.context_length, info.max_positions);
+    CHECK_INT(qwen36_session_options_init(model, &options, sizeof options), QWEN36_OK);
+    options.context_length = info.max_positions + 1;
+    CHECK_INT(qwen36_session_create(model, &options, &session, &error), QWEN36_ERROR_ARGUMENT);
+    session = test_session(model);
+    int32_t *tokens = calloc((size_t)info.max_positions + 1, sizeof *tokens);
+    CHECK_INT(
+        qwen36_session_append(session, tokens, (size_t)info.max_positions + 1, QWEN36_LOGITS_LAST, &error),
+        QWEN36_ERROR_CONTEXT_FULL);
+    free(tokens);
+    qwen36_session_destroy(session);
+    qwen36_model_release(model);
+}
+
 /* Two blocks for three sessions: the one that finds none fails alone, and goes on when one is free. */
 TEST(session, exhausted_pool_fails_one_session)
 {
