@@ -1,7 +1,7 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
 # Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, kernels/reference/*.c judges it
-# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/*.c, tests/fuzz/fuzz_*.c and
+# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c and
 # examples/*.c make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
 # under build/$(BACKEND)-asan/ and so on.
 
@@ -60,7 +60,8 @@ JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
-BENCH_SOURCES := $(sort $(wildcard tests/bench/*.c))
+BENCH_SOURCES := $(sort $(wildcard tests/bench/bench_*.c))
+BENCH_SHARED := $(sort $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c)))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 
 # Kernels for an instruction set lie in files named after it. Elsewhere than on x86-64 they are left out, and
@@ -213,11 +214,11 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_COMMON) $(BUILD)/internal.
 	$(call say,LINK,$@)
 	$(Q)$(LINK) $(call WRAP,$@) -o $@ $< $(TEST_COMMON) $(BUILD)/internal.a $(TEST_LIBS)
 
-$(BENCHES): $(BUILD)/bench/%: tests/bench/%.c $(BUILD)/internal.a $(BUILD)/flags
+BENCH_FLAGS = -O2 -g $(INCLUDES) $(TIER_DEFINES) $(CFLAGS) $(FIXED)
+$(BENCHES): $(BUILD)/bench/%: tests/bench/%.c $(BENCH_SHARED) $(BUILD)/internal.a $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -O2 -g $(INCLUDES) $(TIER_DEFINES) $(CFLAGS) $(FIXED) -o $@ $< $(BUILD)/internal.a $(LDFLAGS) \
-	    $(LIBS) -lm
+	$(Q)$(COMPILE) $(BENCH_FLAGS) -o $@ $< $(BENCH_SHARED) $(BUILD)/internal.a $(LDFLAGS) $(LIBS) -lm
 
 bench: $(BENCHES)
 	$(Q)set -e; for program in $(BENCHES); do $$program $(BENCH_ARGS); done

@@ -47,11 +47,11 @@
  *
  * THREADS
  *   A model, a tokenizer and a chat template may be used from any number of threads. A session and a
- *   decoder serve one caller at a time (they may move between threads); only qwen36_session_interrupt may be called
- *   concurrently, also from a signal handler. Steps on one model are serialised inside. Callbacks run
- *   on the calling thread while no lock is held, and must not call anything on the same model
- *   (QWEN36_ERROR_BUSY) except qwen36_session_interrupt. In a child process after fork() every call
- *   on an object made before returns QWEN36_ERROR_FORKED, except the destroy and release calls.
+ *   decoder serve one caller at a time (they may move between threads); only qwen36_session_interrupt may be
+ * called concurrently, also from a signal handler. Steps on one model are serialised inside. Callbacks run on
+ * the calling thread while no lock is held, and must not call anything on the same model (QWEN36_ERROR_BUSY)
+ * except qwen36_session_interrupt. In a child process after fork() every call on an object made before
+ * returns QWEN36_ERROR_FORKED, except the destroy and release calls.
  *
  * Text is UTF-8. Token ids are int32_t. Sizes in bytes are 64 bits. Since 0.1 unless said otherwise.
  */
@@ -138,9 +138,9 @@ enum {
     QWEN36_ERROR_MISSING_TENSOR = -31,
     QWEN36_ERROR_TENSOR_SHAPE = -32,
     QWEN36_ERROR_TENSOR_DTYPE = -33,
-    QWEN36_ERROR_TIED_HEAD = -34,    /* tie_word_embeddings contradicts the tensors */
-    QWEN36_ERROR_TOKENIZER = -35,    /* tokenizer.json is malformed or of another kind */
-    QWEN36_ERROR_NO_TOKENIZER = -36, /* the model directory has no tokenizer.json */
+    QWEN36_ERROR_TIED_HEAD = -34,     /* tie_word_embeddings contradicts the tensors */
+    QWEN36_ERROR_TOKENIZER = -35,     /* tokenizer.json is malformed or of another kind */
+    QWEN36_ERROR_NO_TOKENIZER = -36,  /* the model directory has no tokenizer.json */
     QWEN36_ERROR_CHAT_TEMPLATE = -37, /* the chat template is none that this version knows */
     QWEN36_ERROR_CHAT_MESSAGES = -38, /* a chat request is malformed, or the template refuses it */
 
@@ -388,9 +388,14 @@ QWEN36_API int32_t qwen36_tokenizer_is_special(const qwen36_tokenizer *tokenizer
  * 6. Streaming decoder: tokens to text that is valid UTF-8 at every cut
  * --------------------------------------------------------------------------------------------- */
 
+/* Stop strings end the text where one of them begins. They are UTF-8 of 1..1024 bytes, at most 64. The stop
+ * that ends first counts; of those that end together the one that begins first. */
 typedef struct qwen36_decoder_options {
     uint32_t struct_size;
-    uint32_t flags; /* QWEN36_DECODE_*; default SKIP_SPECIAL */
+    uint32_t flags;             /* QWEN36_DECODE_*; default SKIP_SPECIAL */
+    const char *const *stops;   /* [stop_count]; copied; default NULL */
+    const size_t *stop_lengths; /* [stop_count] bytes; NULL: the stops are NUL-terminated */
+    size_t stop_count;          /* default 0 */
 } qwen36_decoder_options;
 
 QWEN36_API void qwen36_decoder_options_init(qwen36_decoder_options *options, size_t size);
@@ -402,15 +407,21 @@ QWEN36_API qwen36_status qwen36_decoder_create(const qwen36_tokenizer *tokenizer
 QWEN36_API void qwen36_decoder_destroy(qwen36_decoder *decoder);
 
 /* Adds a token. *text receives the text that is now complete (possibly of length 0), NUL-terminated,
- * borrowed until the next call on the decoder. A sequence that ends within a character is held back;
- * bytes that cannot become UTF-8 come out as U+FFFD, one for each maximal part (as Python's
- * errors="replace" does). The concatenation of all texts does not depend on the cut. */
+ * borrowed until the next call on the decoder. A sequence that ends within a character is held back, and
+ * so is what may still become a stop string; after a stop nothing more comes out. Bytes that cannot
+ * become UTF-8 come out as U+FFFD, one for each maximal part (as Python's errors="replace" does). The
+ * concatenation of all texts does not depend on the cut. */
 QWEN36_API qwen36_status qwen36_decoder_push(qwen36_decoder *decoder, int32_t token, const char **text,
                                              size_t *length, qwen36_error *error);
 
-/* Ends the text: what was held back comes out as U+FFFD. The decoder is then empty, as new. */
+/* Ends the text: what was held back for a stop comes out, a character that never came whole as U+FFFD.
+ * The decoder is then empty, as new. */
 QWEN36_API qwen36_status qwen36_decoder_finish(qwen36_decoder *decoder, const char **text, size_t *length,
                                                qwen36_error *error);
+
+/* The index of the stop string that ended the text, -1 if none did; also after finish, until the next
+ * push. */
+QWEN36_API int32_t qwen36_decoder_stopped(const qwen36_decoder *decoder);
 
 /* ------------------------------------------------------------------------------------------------
  * 7. Session: one timeline of tokens with its KV blocks, recurrent state, last logits and sampler
@@ -586,7 +597,8 @@ enum {
     QWEN36_FINISH_CONTEXT_FULL = 3, /* the session is full */
     QWEN36_FINISH_CALLBACK = 4,     /* on_text returned non-zero */
     QWEN36_FINISH_INTERRUPTED = 5,
-    QWEN36_FINISH_ERROR = 6
+    QWEN36_FINISH_ERROR = 6,
+    QWEN36_FINISH_STOP = 7 /* a stop string */
 };
 
 typedef struct qwen36_generate_options {
@@ -596,6 +608,11 @@ typedef struct qwen36_generate_options {
     uint32_t decode_flags;     /* QWEN36_DECODE_*; default SKIP_SPECIAL */
     qwen36_text_fn on_text;    /* default NULL */
     void *user;
+    const int32_t *end_tokens; /* [end_token_count]: instead of the model's; default NULL: the model's */
+    size_t end_token_count;
+    const char *const *stops; /* stop strings, as for a decoder; default NULL. They need a tokenizer */
+    const size_t *stop_lengths;
+    size_t stop_count;
 } qwen36_generate_options;
 
 typedef struct qwen36_generate_result {
@@ -605,6 +622,8 @@ typedef struct qwen36_generate_result {
     uint64_t output_tokens; /* tokens sampled, the end token included */
     double prompt_seconds;  /* from the call to the first sampled token */
     double output_seconds;  /* from the first sampled token to the return */
+    int32_t stop;           /* index of the stop string that ended it, else -1 */
+    int32_t end_token;      /* the end token that ended it, else -1 */
 } qwen36_generate_result;
 
 QWEN36_API void qwen36_generate_options_init(qwen36_generate_options *options, size_t size);
@@ -612,7 +631,8 @@ QWEN36_API void qwen36_generate_options_init(qwen36_generate_options *options, s
 /* Computes what is pending (logits after the last token are then wanted in any case), samples until
  * something ends it, and reports why. The sampled tokens stay in the timeline (an end token too, as
  * pending). A model without a tokenizer gives tokens with empty text. The result (may be NULL) is
- * filled in every case. Returns OK for finishes 1 to 4, INTERRUPTED for 5, the error for 6. */
+ * filled in every case. Returns INTERRUPTED and the error for those
+ * finishes, else OK. */
 QWEN36_API qwen36_status qwen36_generate(qwen36_session *session, const qwen36_generate_options *options,
                                          qwen36_generate_result *result, qwen36_error *error);
 
@@ -636,8 +656,7 @@ typedef struct qwen36_chat_template qwen36_chat_template;
  * On failure *chat is NULL: QWEN36_ERROR_FILE_NOT_FOUND when there is no such directory,
  * QWEN36_ERROR_FILE_READ, QWEN36_ERROR_JSON or QWEN36_ERROR_CHAT_TEMPLATE (chat_template is no text)
  * for what cannot be read. */
-QWEN36_API qwen36_status qwen36_chat_template_load(const char *directory,
-                                                   const qwen36_allocator *allocator,
+QWEN36_API qwen36_status qwen36_chat_template_load(const char *directory, const qwen36_allocator *allocator,
                                                    qwen36_chat_template **chat, qwen36_error *error);
 
 /* The same from the text of a template, `length` bytes. A line break at its end does not count. */

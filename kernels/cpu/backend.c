@@ -79,10 +79,10 @@ static const qw_ops cpu_ops = {
 };
 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
-    qw_cpu_norm_scratch_bytes,       qw_cpu_linear_scratch_bytes,    qw_cpu_attn_prepare_scratch_bytes,
-    qw_cpu_attention_scratch_bytes,  qw_cpu_conv_scratch_bytes,      qw_cpu_delta_scratch_bytes,
-    qw_cpu_gated_norm_scratch_bytes, qw_cpu_route_scratch_bytes,     qw_cpu_experts_scratch_bytes,
-    qw_cpu_mlp_scratch_bytes,        qw_cpu_head_scratch_bytes,      qw_cpu_logprob_scratch_bytes,
+    qw_cpu_norm_scratch_bytes,       qw_cpu_linear_scratch_bytes, qw_cpu_attn_prepare_scratch_bytes,
+    qw_cpu_attention_scratch_bytes,  qw_cpu_conv_scratch_bytes,   qw_cpu_delta_scratch_bytes,
+    qw_cpu_gated_norm_scratch_bytes, qw_cpu_route_scratch_bytes,  qw_cpu_experts_scratch_bytes,
+    qw_cpu_mlp_scratch_bytes,        qw_cpu_head_scratch_bytes,   qw_cpu_logprob_scratch_bytes,
     qw_cpu_sample_scratch_bytes,
 };
 
@@ -143,10 +143,8 @@ qwen36_status qw_cpu_backend_open(const qw_backend_config *config, qw_backend *o
     qw_cpu *cpu = qw_alloc(config->allocator, 1, sizeof *cpu);
     if (cpu == NULL)
         return qw_fail_memory(error, sizeof *cpu);
-    *cpu = (qw_cpu){.allocator = config->allocator,
-                    .dims = config->dims,
-                    .kernels = kernels,
-                    .config = *config};
+    *cpu =
+        (qw_cpu){.allocator = config->allocator, .dims = config->dims, .kernels = kernels, .config = *config};
     out->ops = &cpu_ops;
     out->self = cpu;
     qwen36_status status = open_parts(cpu, config, error);

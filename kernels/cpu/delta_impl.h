@@ -16,7 +16,7 @@
 #include "kernels/cpu/math_impl.h"
 
 #if defined(QW_TIER_AVX512)
-enum { DELTA_VECTORS = 4 }; /* columns of a block, in vectors */
+enum { DELTA_VECTORS = 2 }; /* columns of a block, in vectors */
 #else
 enum { DELTA_VECTORS = 1 };
 #endif
@@ -90,9 +90,9 @@ DELTA_INLINE void delta_read(delta_block s, const float *k, const float *q, int6
     }
 }
 
-/* to = decay from + k d^T */
+/* to = decay from + k d^T, with vf_stream or without. */
 DELTA_INLINE void delta_update(delta_block from, delta_block to, const float *k, float decay, const vf *d,
-                               int64_t dk, int64_t lanes, const int vectors)
+                               int64_t dk, int64_t lanes, bool stream, const int vectors)
 {
     const vf factor = vf_set1(decay);
     for (int64_t i = 0; i < dk; i++) {
@@ -100,7 +100,10 @@ DELTA_INLINE void delta_update(delta_block from, delta_block to, const float *k,
         for (int c = 0; c < vectors; c++) {
             vf x = load_lanes(from.at + i * from.stride + c * VF_LANES, lanes);
             x = vf_fma(ki, d[c], vf_mul(x, factor));
-            store_lanes(to.at + i * to.stride + c * VF_LANES, x, lanes);
+            if (stream)
+                vf_stream(to.at + i * to.stride + c * VF_LANES, x);
+            else
+                store_lanes(to.at + i * to.stride + c * VF_LANES, x, lanes);
         }
     }
 }
@@ -163,20 +166,23 @@ static inline void delta_store(const qw_delta_head *h, int64_t row, delta_block 
 }
 
 /* The rows of a chunk for one block of columns. `from` holds the state before it, `to` takes the one after
- * it, and `home` is where the block lies in between. */
+ * it, and `home` is where the block lies in between. What the segment leaves bypasses the caches where it
+ * can: it is read again after all the weights of a model. */
 DELTA_INLINE void delta_columns(const qw_delta_head *h, const delta_chunk *chunk, int64_t row, int64_t rows,
                                 int64_t column, delta_block from, delta_block home, delta_block to,
                                 int64_t lanes, const int vectors)
 {
     vf d[4], sq[4];
     const int64_t columns = (vectors - 1) * VF_LANES + (lanes < VF_LANES ? lanes : VF_LANES);
+    const bool aligned = ((uintptr_t)to.at | (uintptr_t)to.stride * sizeof(float)) % 64 == 0;
+    const bool stream = aligned && to.at != home.at && lanes >= VF_LANES;
     delta_read(from, chunk->k, chunk->q, h->dk, d, sq, lanes, vectors);
     for (int64_t i = 0; i < rows; i++) {
         const float *k = chunk->k + i * chunk->width, *q = chunk->q + i * chunk->width;
         const delta_block next = i == rows - 1 ? to : home;
         delta_output(h, chunk, row, i, column, d, sq, lanes, vectors);
         if (i == rows - 1) {
-            delta_update(from, next, k, chunk->decay[i], d, h->dk, lanes, vectors);
+            delta_update(from, next, k, chunk->decay[i], d, h->dk, lanes, stream, vectors);
         } else {
             vf sk[4];
             delta_sweep(from, next, k, chunk->decay[i], d, k + chunk->width, q + chunk->width, h->dk, sk, sq,
@@ -231,6 +237,7 @@ static void delta_head(const qw_delta_head *h, float *work)
         if (column < h->dv)
             delta_block_rows(h, &chunk, row, rows, column, packed, h->dv - column, 1);
     }
+    vf_stream_end();
 }
 
 #undef DELTA_INLINE

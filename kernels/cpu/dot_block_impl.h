@@ -1,7 +1,8 @@
 /* From register tiles to blocks. The including file defines TILE_W, TILE_X (at most 6), ONE_ROW_W and
  *     dot_tile(dtype, columns, rows, ahead, w, x, next, k, sum)
  * which leaves the partial sums of columns x rows dot products in sum[column][row], and on the way fetches
- * the rows next[0 .. ahead) into the cache.
+ * `ahead` x k elements from next, in order of address, into the second-level cache. (A fetch occupies a miss
+ * buffer of the first level until memory answers, so the fetches of a tile are spread over its whole length.)
  *
  * A few rows of x, small enough for the first-level cache, meet all rows of w before the next few do. The
  * first of these passes reads w from memory and fetches a tile ahead; the others find it in the second-level
@@ -21,12 +22,17 @@ QW_INLINE void store_tile(int columns, int rows, vf (*sum)[TILE_X], int64_t live
         QW_UNROLL
         for (int c = columns / 4 * 4; c < columns; c++)
             out[c] = vf_sum(sum[c][r]);
-        memcpy(y + r * y_stride, out, (size_t)live * sizeof out[0]);
+        float *to = y + r * y_stride;
+        if (live == columns)
+            memcpy(to, out, (size_t)columns * sizeof out[0]); /* of constant size */
+        else
+            for (int64_t c = 0; c < live; c++)
+                to[c] = out[c];
     }
 }
 
 /* How many rows of w to fetch ahead: whole tiles, at least REACH_BYTES. */
-enum { REACH_BYTES = 16 * 1024, GRID_TILES = 4 };
+enum { REACH_BYTES = 32 * 1024, GRID_TILES = 4 };
 QW_INLINE int64_t reach(const qw_dot_block *b, int64_t columns)
 {
     int64_t rows = columns;
@@ -35,17 +41,18 @@ QW_INLINE int64_t reach(const qw_dot_block *b, int64_t columns)
     return rows;
 }
 
-/* Row n of w, which beyond the block's end is one of w_next. */
-QW_INLINE const char *row_ahead(const qw_dot_block *b, int64_t n)
+/* What stands `offset` bytes into w, or into w_next when that is beyond the block's end. */
+QW_INLINE const char *bytes_ahead(const qw_dot_block *b, int64_t offset)
 {
-    if (n < b->columns)
-        return b->w + n * b->w_stride;
-    return b->w_next != NULL ? b->w_next + (n - b->columns) * b->w_stride : b->w;
+    const int64_t all = b->columns * b->w_stride;
+    if (offset < all)
+        return b->w + offset;
+    return b->w_next != NULL ? b->w_next + (offset - all) : b->w;
 }
 
-/* One tile: rows r .. of x, rows n .. of w (`columns` pointers), fetching `ahead` rows from next. */
-QW_INLINE void dot_at(int dtype, int columns, int rows, int ahead, const qw_dot_block *b, int64_t r, int64_t n,
-                      const char *const *next)
+/* One tile: rows r .. of x, rows n .. of w (`columns` pointers), fetching `ahead` rows. */
+QW_INLINE void dot_at(int dtype, int columns, int rows, int ahead, const qw_dot_block *b, int64_t r,
+                      int64_t n, const char *next)
 {
     const int64_t last = b->columns - n - 1;
     const char *x[TILE_X], *w[MOST_W];
@@ -64,13 +71,9 @@ QW_INLINE void dot_at(int dtype, int columns, int rows, int ahead, const qw_dot_
 QW_INLINE void dot_pass(int dtype, int columns, int rows, bool first, const qw_dot_block *b, int64_t r)
 {
     const int64_t distance = reach(b, columns);
-    for (int64_t n = 0; n < b->columns; n += columns) {
-        const char *next[MOST_W];
-        QW_UNROLL
-        for (int c = 0; c < columns; c++)
-            next[c] = row_ahead(b, n + c + distance);
-        dot_at(dtype, columns, rows, first ? columns : 0, b, r, n, next);
-    }
+    for (int64_t n = 0; n < b->columns; n += columns)
+        dot_at(dtype, columns, rows, first ? columns : 0, b, r, n,
+               bytes_ahead(b, (n + distance) * b->w_stride));
 }
 
 /* Calls form(rows) with a constant number of rows. */
@@ -103,19 +106,18 @@ QW_INLINE void dot_grid(int dtype, const qw_dot_block *b, int64_t tiles)
     const int64_t distance = reach(b, TILE_W);
     for (int64_t n = 0; n < b->columns; n += TILE_W) {
         for (int64_t t = 0; t < tiles; t++) {
-            const int64_t c0 = t * TILE_W / tiles, c1 = QW_MAX((t + 1) * TILE_W / tiles - 1, c0);
-            const char *next[2] = {row_ahead(b, n + c0 + distance), row_ahead(b, n + c1 + distance)};
+            const int64_t part = t * TILE_W * b->w_stride / tiles;
+            const char *next = bytes_ahead(b, (n + distance) * b->w_stride + part);
             const int64_t r = t * b->rows / tiles;
-#define DOT_FORM(rows) dot_at(dtype, TILE_W, rows, 2, b, r, n, next)
+#define DOT_FORM(rows) dot_at(dtype, TILE_W, rows, (TILE_W + 1) / 2, b, r, n, next)
             DOT_BY_ROWS((t + 1) * b->rows / tiles - r, DOT_FORM)
 #undef DOT_FORM
         }
     }
 }
 
-QW_INLINE void dot_some_rows(int dtype, bool first, const qw_dot_block *b, int64_t r, int64_t end)
-{
-    /* One row: more rows of w, for enough independent sums and loads under way. */
+QW_INLINE void dot_some_rows(int dtype, bool first, const qw_dot_block *b, int64_t r, int64_t end){
+/* One row: more rows of w, for enough independent sums and loads under way. */
 #define DOT_FORM(rows) dot_pass(dtype, (rows) == 1 ? ONE_ROW_W : TILE_W, rows, first, b, r)
     DOT_BY_ROWS(end - r, DOT_FORM)
 #undef DOT_FORM

@@ -212,10 +212,16 @@ static uint64_t lay_out(job *j, qw_scratch *at, int64_t rows, int64_t threads, i
         void *where;
         int64_t bytes;
     } piece[] = {
-        {&j->x.narrow, rows * qw_matrix_stride(hidden, 2)}, {&j->h, slots * qw_matrix_stride(width, 4)},  {&j->out, slots * hidden * 4},
+        {&j->x.narrow, rows * qw_matrix_stride(hidden, 2)},
+        {&j->h, slots * qw_matrix_stride(width, 4)},
+        {&j->out, slots * hidden * 4},
         {&j->buffer, threads * QW_HIDDEN_BUFFER},
-        {&p->expert, experts * 4},         {&p->begin, (experts + 1) * 4}, {&p->items, (experts + 1) * 8},
-        {&p->row, slots * 4},              {&p->slot, slots * 4},       {&p->count, experts * 4},
+        {&p->expert, experts * 4},
+        {&p->begin, (experts + 1) * 4},
+        {&p->items, (experts + 1) * 8},
+        {&p->row, slots * 4},
+        {&p->slot, slots * 4},
+        {&p->count, experts * 4},
     };
     uint64_t total = 0;
     for (size_t i = 0; i < QW_COUNT_OF(piece); i++) {
@@ -253,6 +259,6 @@ uint64_t qw_cpu_experts_scratch_bytes(const qw_backend_config *config)
 {
     const qw_dims *d = config->dims;
     job j = {0};
-    return lay_out(&j, NULL, QW_MIN(config->max_rows, QW_SLAB_ROWS), config->threads, d->hidden, d->expert_size,
-                   d->experts, d->top_k);
+    return lay_out(&j, NULL, QW_MIN(config->max_rows, QW_SLAB_ROWS), config->threads, d->hidden,
+                   d->expert_size, d->experts, d->top_k);
 }

@@ -8,7 +8,7 @@ typedef struct job {
     const qw_cpu *cpu;
     const qw_head_args *args;
     const qw_rows *x;
-    const int32_t *index;   /* rows of x, NULL: x holds the chosen rows alone */
+    const int32_t *index; /* rows of x, NULL: x holds the chosen rows alone */
     const int32_t *out_row;
     float *block; /* [threads][QW_BLOCK_ROWS][QW_BLOCK_COLUMNS] */
     qw_matrix_cut cut;
@@ -52,7 +52,9 @@ qwen36_status qw_cpu_head(qw_backend *backend, const qw_head_args *args)
     const int64_t k = args->x.shape[1];
     const bool narrow = qw_matrix_is_narrow(cpu, args->w.dtype);
     qw_scratch scratch = qw_scratch_begin(cpu);
-    qw_rows x = {.wide = qw_view_data(&args->x), .wide_stride = args->x.stride[0] * 4, .narrow_stride = qw_matrix_stride(k, 2)};
+    qw_rows x = {.wide = qw_view_data(&args->x),
+                 .wide_stride = args->x.stride[0] * 4,
+                 .narrow_stride = qw_matrix_stride(k, 2)};
     float *block = qw_scratch_take(&scratch, (uint64_t)cpu->config.threads * BLOCK * sizeof *block);
     x.narrow = qw_scratch_take(&scratch, (uint64_t)(QW_MIN(args->count, QW_SLAB_ROWS) * x.narrow_stride));
     if (block == NULL || x.narrow == NULL)

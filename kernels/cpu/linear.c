@@ -24,7 +24,8 @@ static void linear_item(void *argument, int64_t item, int32_t worker)
     qw_matrix_product(j->cpu, &tile, to, y->stride[0]);
 }
 
-static void linear_slab(qw_cpu *cpu, const qw_linear_args *args, const qw_rows *x, int64_t first, int64_t count)
+static void linear_slab(qw_cpu *cpu, const qw_linear_args *args, const qw_rows *x, int64_t first,
+                        int64_t count)
 {
     job j = {cpu, args, x, first, {{0}}};
     int64_t items = 0;

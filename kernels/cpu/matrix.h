@@ -6,9 +6,9 @@
 #include "kernels/cpu/cpu.h"
 
 enum {
-    QW_SLAB_ROWS = 1024,  /* rows that an op takes at a time: bounds its scratch */
-    QW_BLOCK_ROWS = 96,   /* rows of x in one work item: with the weights of the item they fit L2 */
-    QW_BLOCK_COLUMNS = 128, /* at most */
+    QW_SLAB_ROWS = 1024,        /* rows that an op takes at a time: bounds its scratch */
+    QW_BLOCK_ROWS = 96,         /* rows of x in one work item: with the weights of the item they fit L2 */
+    QW_BLOCK_COLUMNS = 128,     /* at most */
     QW_BLOCK_BYTES = 128 * 1024 /* weights of one work item, about */
 };
 

@@ -24,8 +24,8 @@ QW_INLINE vf load_weight_n(int dtype, const char *p, int64_t n)
 }
 
 /* sums[c][r] = the dot product of w[c] and x[r]. */
-QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char *const *w, const char *const *x,
-                        const char *const *next, int64_t k, vf (*sum)[TILE_X])
+QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char *const *w,
+                        const char *const *x, const char *next, int64_t k, vf (*sum)[TILE_X])
 {
     const int64_t size = dtype == QW_F32 ? 4 : 2;
     QW_UNROLL
@@ -37,8 +37,8 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char 
     int64_t i = 0;
     for (; i + VF_LANES <= k; i += VF_LANES) {
         QW_UNROLL
-        for (int a = 0; a < ahead; a++)
-            __builtin_prefetch(next[a] + i * size, 0, 2);
+        for (int line = 0; line < (ahead * VF_LANES * (int)size + 63) / 64; line++)
+            __builtin_prefetch(next + i * ahead * size + line * 64, 0, 2);
         vf weight[ONE_ROW_W > TILE_W ? ONE_ROW_W : TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)

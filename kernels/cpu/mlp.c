@@ -74,7 +74,10 @@ qwen36_status qw_cpu_mlp(qw_backend *backend, const qw_mlp_args *args)
     const int64_t rows = args->x.shape[0], k = args->x.shape[1], width = args->gate.shape[0];
     const int64_t slab = QW_MIN(rows, QW_SLAB_ROWS);
     const bool narrow_h = qw_matrix_is_narrow(cpu, args->down.dtype);
-    job j = {.cpu = cpu, .args = args, .narrow_h = narrow_h, .h_stride = qw_matrix_stride(width, narrow_h ? 2 : 4)};
+    job j = {.cpu = cpu,
+             .args = args,
+             .narrow_h = narrow_h,
+             .h_stride = qw_matrix_stride(width, narrow_h ? 2 : 4)};
     qw_scratch scratch = qw_scratch_begin(cpu);
     j.x = (qw_rows){.wide_stride = args->x.stride[0] * 4, .narrow_stride = qw_matrix_stride(k, 2)};
     j.x.narrow = qw_scratch_take(&scratch, (uint64_t)(slab * j.x.narrow_stride));
@@ -94,6 +97,7 @@ uint64_t qw_cpu_mlp_scratch_bytes(const qw_backend_config *config)
     const qw_dims *d = config->dims;
     const uint64_t rows = (uint64_t)QW_MIN(config->max_rows, QW_SLAB_ROWS);
     const int64_t width = QW_MAX(d->intermediate, d->shared_size);
-    return qw_scratch_round(rows * (uint64_t)qw_matrix_stride(d->hidden, 2)) + qw_scratch_round(rows * (uint64_t)qw_matrix_stride(width, 4)) +
+    return qw_scratch_round(rows * (uint64_t)qw_matrix_stride(d->hidden, 2)) +
+           qw_scratch_round(rows * (uint64_t)qw_matrix_stride(width, 4)) +
            qw_scratch_round(rows * sizeof(float)) + (uint64_t)config->threads * QW_HIDDEN_BUFFER;
 }

@@ -8,6 +8,8 @@
  * touch the first n lanes only, 0 <= n <= 16, and fill the others with zero: they never read past n.
  *
  *   vf_zero vf_set1 vf_load vf_load_n vf_store vf_store_n
+ *   vf_stream                                   a store to 64-byte aligned memory that shall not enter the
+ *                                               caches; vf_stream_end() before another thread reads it
  *   vf_add vf_sub vf_mul vf_div vf_sqrt         IEEE, one rounding
  *   vf_fma(a, b, c)                             a * b + c; one rounding with AVX2 and AVX-512, two portable
  *   vf_max(a, b) = a > b ? a : b                vf_min(a, b) = a < b ? a : b   (so b when one is a NaN)

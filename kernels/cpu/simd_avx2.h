@@ -54,6 +54,15 @@ static inline void vf_store(void *p, vf a)
     _mm256_storeu_ps(f, a.a);
     _mm256_storeu_ps(f + 8, a.b);
 }
+static inline void vf_stream(float *p, vf a)
+{
+    _mm256_stream_ps(p, a.a);
+    _mm256_stream_ps(p + 8, a.b);
+}
+static inline void vf_stream_end(void)
+{
+    _mm_sfence();
+}
 static inline void vf_store_n(void *p, vf a, int64_t n)
 {
     float *f = p;

@@ -30,6 +30,14 @@ static inline void vf_store(void *p, vf a)
 {
     _mm512_storeu_ps(p, a);
 }
+static inline void vf_stream(float *p, vf a)
+{
+    _mm512_stream_ps(p, a);
+}
+static inline void vf_stream_end(void)
+{
+    _mm_sfence();
+}
 static inline void vf_store_n(void *p, vf a, int64_t n)
 {
     _mm512_mask_storeu_ps(p, vm_first(n), a);

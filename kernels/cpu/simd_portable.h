@@ -84,6 +84,13 @@ static inline void vf_store(void *p, vf x)
     memcpy(c + 32, &x.c, sizeof x.c);
     memcpy(c + 48, &x.d, sizeof x.d);
 }
+static inline void vf_stream(float *p, vf a)
+{
+    vf_store(p, a);
+}
+static inline void vf_stream_end(void)
+{
+}
 static inline void vf_store_n(void *p, vf a, int64_t n)
 {
     float lanes[16];
@@ -238,17 +245,43 @@ static inline vi vi_sar(vi x, int n)
     return (vi){x.a >> n, x.b >> n, x.c >> n, x.d >> n};
 }
 
+static inline i4 i4_load_low16(const void *p)
+{
+    h4 half;
+    memcpy(&half, p, sizeof half);
+    return (i4) __builtin_convertvector(half, u4);
+}
 static inline vi vi_load_low16(const void *p)
 {
-    h4 lanes[4];
-    memcpy(lanes, p, sizeof lanes);
-    return (vi){(i4)__builtin_convertvector(lanes[0], u4), (i4)__builtin_convertvector(lanes[1], u4),
-                (i4)__builtin_convertvector(lanes[2], u4), (i4)__builtin_convertvector(lanes[3], u4)};
+    const char *c = p;
+    return (vi){i4_load_low16(c), i4_load_low16(c + 8), i4_load_low16(c + 16), i4_load_low16(c + 24)};
 }
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define QW_INTERLEAVE 1
+#endif
+#endif
+#if defined(QW_INTERLEAVE)
+/* A BF16 number is the upper half of a float32: interleaved with zeros they are whole. */
+typedef uint16_t h8 __attribute__((vector_size(16)));
+static inline vf vf_load_bf16(const void *p)
+{
+    const h8 zero = {0};
+    h8 low, high;
+    memcpy(&low, p, sizeof low);
+    memcpy(&high, (const char *)p + sizeof low, sizeof high);
+    return (vf){(f4)__builtin_shufflevector(zero, low, 0, 8, 1, 9, 2, 10, 3, 11),
+                (f4)__builtin_shufflevector(zero, low, 4, 12, 5, 13, 6, 14, 7, 15),
+                (f4)__builtin_shufflevector(zero, high, 0, 8, 1, 9, 2, 10, 3, 11),
+                (f4)__builtin_shufflevector(zero, high, 4, 12, 5, 13, 6, 14, 7, 15)};
+}
+#undef QW_INTERLEAVE
+#else
 static inline vf vf_load_bf16(const void *p)
 {
     return vi_float(vi_shl(vi_load_low16(p), 16));
 }
+#endif
 /* Exponent and mantissa, moved into place, read as a float32 that is 2^112 too small, subnormals included;
  * infinity and NaN get the float32 exponent by force. */
 static inline vf vf_load_f16(const void *p)

@@ -23,8 +23,8 @@ QW_INLINE __m512bh load_pairs_n(const char *p, int64_t n)
     return pairs;
 }
 
-QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char *const *w, const char *const *x,
-                        const char *const *next, int64_t k, vf (*sum)[TILE_X])
+QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char *const *w,
+                        const char *const *x, const char *next, int64_t k, vf (*sum)[TILE_X])
 {
     (void)dtype;
     QW_UNROLL
@@ -36,8 +36,8 @@ QW_INLINE void dot_tile(int dtype, int columns, int rows, int ahead, const char 
     int64_t i = 0;
     for (; i + PAIRS <= k; i += PAIRS) {
         QW_UNROLL
-        for (int a = 0; a < ahead; a++)
-            __builtin_prefetch(next[a] + i * 2, 0, 2);
+        for (int line = 0; line < (ahead * PAIRS * 2 + 63) / 64; line++)
+            __builtin_prefetch(next + i * ahead * 2 + line * 64, 0, 2);
         __m512bh weight[ONE_ROW_W > TILE_W ? ONE_ROW_W : TILE_W];
         QW_UNROLL
         for (int c = 0; c < columns; c++)

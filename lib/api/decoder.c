@@ -29,7 +29,7 @@ qwen36_status qwen36_decoder_create(const qwen36_tokenizer *tokenizer, const qwe
         return status;
     if ((own.flags & ~QWEN36_DECODE_SKIP_SPECIAL) != 0)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "flags 0x%x are unknown", own.flags);
-    return qw_decoder_create(tokenizer, own.flags, decoder, error);
+    return qw_decoder_create(tokenizer, &own, decoder, error);
 }
 
 void qwen36_decoder_destroy(qwen36_decoder *decoder)
@@ -61,7 +61,10 @@ qwen36_status qwen36_decoder_finish(qwen36_decoder *decoder, const char **text, 
                                     qwen36_error *error)
 {
     qwen36_status status = enter(decoder, text, length, error);
-    if (status == QWEN36_OK)
-        qw_decoder_finish(decoder, text, length);
-    return status;
+    return status != QWEN36_OK ? status : qw_decoder_finish(decoder, text, length, error);
+}
+
+int32_t qwen36_decoder_stopped(const qwen36_decoder *decoder)
+{
+    return decoder == NULL ? -1 : decoder->stops.matched;
 }

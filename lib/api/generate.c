@@ -27,10 +27,13 @@ typedef struct generation {
     double begin, first; /* clock at the call, and at the first sampled token (0: none yet) */
 } generation;
 
-static bool is_end_token(const qwen36_model *model, int32_t token)
+static bool is_end_token(const generation *g, int32_t token)
 {
-    for (int32_t i = 0; i < model->generation.end_count; i++)
-        if (model->generation.end_tokens[i] == token)
+    const qw_generation *model = &g->session->model->generation;
+    const int32_t *ends = g->options.end_tokens != NULL ? g->options.end_tokens : model->end_tokens;
+    size_t count = g->options.end_tokens != NULL ? g->options.end_token_count : (size_t)model->end_count;
+    for (size_t i = 0; i < count && !g->options.ignore_end_tokens; i++)
+        if (ends[i] == token)
             return true;
     return false;
 }
@@ -88,9 +91,14 @@ static int32_t advance(generation *g, qwen36_status *status)
     *status = deliver_token(g, token, &stop);
     if (*status != QWEN36_OK)
         return QWEN36_FINISH_ERROR;
-    if (!g->options.ignore_end_tokens && is_end_token(g->session->model, token))
+    if (is_end_token(g, token)) {
+        g->result.end_token = token;
         return QWEN36_FINISH_END_TOKEN;
-    return stop ? QWEN36_FINISH_CALLBACK : 0;
+    }
+    if (stop)
+        return QWEN36_FINISH_CALLBACK;
+    g->result.stop = qwen36_decoder_stopped(g->decoder);
+    return g->result.stop >= 0 ? QWEN36_FINISH_STOP : 0;
 }
 
 static qwen36_status run(generation *g)
@@ -125,11 +133,17 @@ static qwen36_status want_last(qwen36_session *s, qwen36_error *error)
 static qwen36_status open_decoder(generation *g)
 {
     const qwen36_tokenizer *tokenizer = g->session->model->tokenizer;
+    if (tokenizer == NULL && g->options.stop_count > 0)
+        return qw_fail(g->error, QWEN36_ERROR_NO_TOKENIZER,
+                       "stop strings need a tokenizer, and the model has none");
     if (tokenizer == NULL)
         return QWEN36_OK;
     qwen36_decoder_options options;
     qwen36_decoder_options_init(&options, sizeof options);
     options.flags = g->options.decode_flags;
+    options.stops = g->options.stops;
+    options.stop_lengths = g->options.stop_lengths;
+    options.stop_count = g->options.stop_count;
     return qwen36_decoder_create(tokenizer, &options, &g->decoder, g->error);
 }
 
@@ -167,6 +181,8 @@ static qwen36_status adopt(const qwen36_generate_options *given, qwen36_generate
     if (status == QWEN36_OK && (ours->ignore_end_tokens < 0 || ours->ignore_end_tokens > 1))
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "ignore_end_tokens is %d, outside 0..1",
                          ours->ignore_end_tokens);
+    if (status == QWEN36_OK && ours->end_tokens == NULL && ours->end_token_count > 0)
+        status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "the end tokens are NULL");
     if (status == QWEN36_OK && (ours->decode_flags & ~QWEN36_DECODE_SKIP_SPECIAL) != 0)
         status =
             qw_fail(error, QWEN36_ERROR_ARGUMENT, "decode_flags is %u: unknown bits", ours->decode_flags);
@@ -180,7 +196,8 @@ qwen36_status qwen36_generate(qwen36_session *session, const qwen36_generate_opt
     qwen36_status status = qw_enter_session(session, error);
     if (status == QWEN36_OK)
         status = adopt(options, &g.options, error);
-    g.result = (qwen36_generate_result){.struct_size = sizeof g.result, .finish = QWEN36_FINISH_ERROR};
+    g.result = (qwen36_generate_result){
+        .struct_size = sizeof g.result, .finish = QWEN36_FINISH_ERROR, .stop = -1, .end_token = -1};
     if (status == QWEN36_OK) {
         session->in_call = true;
         status = generate(&g);

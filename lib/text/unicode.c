@@ -27,34 +27,25 @@ size_t qw_unicode_compose(int32_t *codes, size_t count)
     return n < 0 ? count : (size_t)n;
 }
 
+/* By general category; what is not named is QW_CLASS_OTHER. */
+static const unsigned char classes[] = {
+    [UTF8PROC_CATEGORY_LU] = QW_CLASS_LETTER, [UTF8PROC_CATEGORY_LL] = QW_CLASS_LETTER,
+    [UTF8PROC_CATEGORY_LT] = QW_CLASS_LETTER, [UTF8PROC_CATEGORY_LM] = QW_CLASS_LETTER,
+    [UTF8PROC_CATEGORY_LO] = QW_CLASS_LETTER, [UTF8PROC_CATEGORY_MN] = QW_CLASS_MARK,
+    [UTF8PROC_CATEGORY_MC] = QW_CLASS_MARK,   [UTF8PROC_CATEGORY_ME] = QW_CLASS_MARK,
+    [UTF8PROC_CATEGORY_ND] = QW_CLASS_NUMBER, [UTF8PROC_CATEGORY_NL] = QW_CLASS_NUMBER,
+    [UTF8PROC_CATEGORY_NO] = QW_CLASS_NUMBER, [UTF8PROC_CATEGORY_ZS] = QW_CLASS_SPACE,
+    [UTF8PROC_CATEGORY_ZL] = QW_CLASS_SPACE,  [UTF8PROC_CATEGORY_ZP] = QW_CLASS_SPACE,
+    [UTF8PROC_CATEGORY_CO] = QW_CLASS_OTHER};
+
 static unsigned char class_of(int32_t code)
 {
     if (code == '\n' || code == '\r')
         return QW_CLASS_NEWLINE;
     if ((code >= '\t' && code <= '\r') || code == 0x85)
         return QW_CLASS_SPACE;
-    switch (utf8proc_category(code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-        return QW_CLASS_LETTER;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-        return QW_CLASS_MARK;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
-        return QW_CLASS_NUMBER;
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-        return QW_CLASS_SPACE;
-    default:
-        return QW_CLASS_OTHER;
-    }
+    unsigned category = (unsigned)utf8proc_category(code);
+    return category < QW_COUNT_OF(classes) ? classes[category] : QW_CLASS_OTHER;
 }
 
 /* Whether what the decomposition of a code point composes to is something else. */

@@ -48,9 +48,18 @@ typedef struct words {
     size_t count;
 } words;
 
+/* Whether a token's bytes are whole characters. */
 static bool is_whole(const unsigned char *b, size_t n)
 {
-    return (b[0] & 0xc0) != 0x80 && (n < 2 || b[n - 1] < 0x80 || (b[n - 1] & 0xc0) == 0x80);
+    size_t at = 0;
+    while (at < n && (b[at] & 0xc0) != 0x80) {
+        size_t size = b[at] < 0x80 ? 1 : b[at] < 0xe0 ? 2 : b[at] < 0xf0 ? 3 : 4;
+        for (size_t i = 1; i < size; i++)
+            if (at + i >= n || (b[at + i] & 0xc0) != 0x80)
+                return false;
+        at += size;
+    }
+    return at == n;
 }
 
 static bool is_ascii_word(const unsigned char *b, size_t n)

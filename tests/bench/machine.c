@@ -30,7 +30,8 @@ typedef struct job {
     rate_fn *rate;
 } job;
 
-/* ---- the loops, by instruction set -------------------------------------------------------------------------- */
+/* ---- the loops, by instruction set
+ * -------------------------------------------------------------------------- */
 
 static uint64_t read_portable(const char *from, int64_t bytes)
 {
@@ -62,17 +63,25 @@ static float rate_portable(void)
 }
 
 #if defined(QW_HAVE_AVX512BF16)
+/* Four rows of 4096 bytes side by side, the next four being fetched meanwhile: how the products read. */
 __attribute__((target("avx512f"))) static uint64_t read_avx512(const char *from, int64_t bytes)
 {
-    __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
-    for (int64_t i = 0; i < bytes; i += 256) {
-        a = _mm512_xor_si512(a, _mm512_loadu_si512(from + i));
-        b = _mm512_xor_si512(b, _mm512_loadu_si512(from + i + 64));
-        c = _mm512_xor_si512(c, _mm512_loadu_si512(from + i + 128));
-        d = _mm512_xor_si512(d, _mm512_loadu_si512(from + i + 192));
+    enum { ROW = 4096, ROWS = 4 };
+    __m512i sum[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        sum[r] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < bytes; i += ROWS * ROW) {
+        for (int64_t j = i; j < i + ROW; j += 64) {
+#pragma GCC unroll 4
+            for (int r = 0; r < ROWS; r++) {
+                __builtin_prefetch(from + j + (ROWS + r) * ROW, 0, 2);
+                sum[r] = _mm512_xor_si512(sum[r], _mm512_loadu_si512(from + j + r * ROW));
+            }
+        }
     }
     uint64_t words[8];
-    _mm512_storeu_si512(words, _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d)));
+    const __m512i low = _mm512_xor_si512(sum[0], sum[1]), high = _mm512_xor_si512(sum[2], sum[3]);
+    _mm512_storeu_si512(words, _mm512_xor_si512(low, high));
     return words[0] ^ words[1] ^ words[2] ^ words[3] ^ words[4] ^ words[5] ^ words[6] ^ words[7];
 }
 
@@ -127,7 +136,8 @@ __attribute__((target("avx2,fma"))) static float rate_avx2(void)
 }
 #endif
 
-/* ---- measuring ------------------------------------------------------------------------------------------------ */
+/* ---- measuring
+ * ------------------------------------------------------------------------------------------------ */
 
 static void read_item(void *argument, int64_t item, int32_t worker)
 {
@@ -165,12 +175,16 @@ static double rate(machine *m, rate_fn *loop, double operations, int32_t tries)
 double machine_read_bandwidth(machine *m, int32_t tries)
 {
     job j = {m, read_portable, NULL};
-#if defined(QW_HAVE_AVX512BF16)
-    if (qw_cpu_kernels_choose(QWEN36_CPU_AVX512) != NULL)
-        j.read = read_avx512;
-#endif
     const int64_t chunks = (int64_t)(m->bytes / CHUNK);
-    return (double)(chunks * CHUNK) / best_seconds(m, read_item, &j, chunks, tries);
+    double seconds = best_seconds(m, read_item, &j, chunks, tries);
+#if defined(QW_HAVE_AVX512BF16)
+    if (qw_cpu_kernels_choose(QWEN36_CPU_AVX512) != NULL) {
+        j.read = read_avx512;
+        const double other = best_seconds(m, read_item, &j, chunks, tries);
+        seconds = other < seconds ? other : seconds;
+    }
+#endif
+    return (double)(chunks * CHUNK) / seconds;
 }
 
 double machine_f32_rate(machine *m, int32_t tries)
@@ -197,7 +211,8 @@ double machine_bf16_rate(machine *m, int32_t tries)
     return 0;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life
+ * ------------------------------------------------------------------------------------------------------- */
 
 machine *machine_create(int32_t threads, uint64_t bytes)
 {

@@ -145,7 +145,8 @@ static const float *row_of(const rows *r, int64_t i)
     return r->data + i * r->stride;
 }
 
-/* ---- backends ------------------------------------------------------------------------------------------- */
+/* ---- backends -------------------------------------------------------------------------------------------
+ */
 
 typedef struct setting {
     int32_t tier, numerics;
@@ -202,7 +203,8 @@ static bool rounds_x(const qw_backend *backend, int32_t dtype)
     return dtype == QW_BF16 && strstr(backend->name, "-bf16") != NULL;
 }
 
-/* ---- comparison ----------------------------------------------------------------------------------------- */
+/* ---- comparison -----------------------------------------------------------------------------------------
+ */
 
 /* y against w x in float64. Any order of additions in float32 stays within (k + 2) rounding errors of the
  * sum of magnitudes. */
@@ -230,11 +232,12 @@ static void check_products(const qw_backend *backend, const matrix *w, const row
 static void check_same(const rows *a, int64_t i, const rows *b, int64_t j, const char *what)
 {
     for (int64_t c = 0; c < a->width; c++)
-        CHECK_MSG(memcmp(row_of(a, i) + c, row_of(b, j) + c, 4) == 0, "%s: row %d column %d: %a %a", what, (int)i,
-                  (int)c, (double)row_of(a, i)[c], (double)row_of(b, j)[c]);
+        CHECK_MSG(memcmp(row_of(a, i) + c, row_of(b, j) + c, 4) == 0, "%s: row %d column %d: %a %a", what,
+                  (int)i, (int)c, (double)row_of(a, i)[c], (double)row_of(b, j)[c]);
 }
 
-/* ---- linear --------------------------------------------------------------------------------------------- */
+/* ---- linear ---------------------------------------------------------------------------------------------
+ */
 
 static const int32_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 64, 65, 97, 193};
 enum { MOST_ROWS = 193 };
@@ -292,7 +295,8 @@ TEST(cpu_matrix, linear)
                 linear_case(settings[s], dtypes[d], shapes[i][0], shapes[i][1]);
 }
 
-/* ---- mlp -------------------------------------------------------------------------------------------------- */
+/* ---- mlp --------------------------------------------------------------------------------------------------
+ */
 
 typedef struct mlp_weights {
     matrix gate, up, down;
@@ -409,7 +413,8 @@ TEST(cpu_matrix, mlp)
                 mlp_case(settings[s], dtypes[d], shapes[i][0], shapes[i][1]);
 }
 
-/* ---- experts ---------------------------------------------------------------------------------------------- */
+/* ---- experts ----------------------------------------------------------------------------------------------
+ */
 
 enum { EXPERTS = 6, CHOICES = 3, EXPERT_ROWS = 130 };
 
@@ -480,8 +485,8 @@ static void experts_case(setting s, int32_t dtype, int32_t hidden, int32_t width
                 sum += (double)row_of(&weights, r)[j] * row_of(&of_expert[e], r)[c];
                 magnitude += fabs((double)row_of(&weights, r)[j] * row_of(&of_expert[e], r)[c]);
             }
-            CHECK_MSG(fabs(row_of(&all, r)[c] - sum) <= magnitude * 5e-7, "%s row %d: %g, not %g", backend.name,
-                      (int)r, (double)row_of(&all, r)[c], sum);
+            CHECK_MSG(fabs(row_of(&all, r)[c] - sum) <= magnitude * 5e-7, "%s row %d: %g, not %g",
+                      backend.name, (int)r, (double)row_of(&all, r)[c], sum);
         }
     }
     backend.ops->destroy(&backend);
@@ -521,7 +526,8 @@ TEST(cpu_matrix, experts)
                 experts_case(settings[s], dtypes[d], shapes[i][0], shapes[i][1]);
 }
 
-/* ---- more rows than an op takes at a time ------------------------------------------------------------------ */
+/* ---- more rows than an op takes at a time
+ * ------------------------------------------------------------------ */
 
 TEST(cpu_matrix, slabs)
 {
@@ -562,11 +568,8 @@ TEST(cpu_matrix, slabs)
         CHECK_INT(backend.ops->mlp(&backend, &single), QWEN36_OK);
         check_same(&one, 0, &y, samples[i], "slab");
     }
-    const qw_mlp_args whole = {.x = args.x,
-                               .gate = expert[0].gate,
-                               .up = expert[0].up,
-                               .down = expert[0].down,
-                               .y = args.y};
+    const qw_mlp_args whole = {
+        .x = args.x, .gate = expert[0].gate, .up = expert[0].up, .down = expert[0].down, .y = args.y};
     CHECK_INT(backend.ops->mlp(&backend, &whole), QWEN36_OK);
     qw_linear_args linear = {.x = rows_view(&x, 0, MANY), .parts = 1, .w = {expert[0].gate}};
     rows g = rows_create(MANY, WIDTH), g_one = rows_create(1, WIDTH);
@@ -590,7 +593,8 @@ TEST(cpu_matrix, slabs)
     rows_destroy(&g_one);
 }
 
-/* ---- embed and head ----------------------------------------------------------------------------------------- */
+/* ---- embed and head
+ * ----------------------------------------------------------------------------------------- */
 
 static void ends_case(setting s, int32_t dtype, int32_t hidden)
 {
@@ -600,7 +604,8 @@ static void ends_case(setting s, int32_t dtype, int32_t hidden)
     if (!open_backend(s, &dims, ROWS, 2, &backend))
         return;
     matrix table = matrix_create(dtype, VOCABULARY, hidden);
-    rows x = rows_create(ROWS, hidden), all = rows_create(ROWS, VOCABULARY), logits = rows_create(ROWS, VOCABULARY);
+    rows x = rows_create(ROWS, hidden), all = rows_create(ROWS, VOCABULARY),
+         logits = rows_create(ROWS, VOCABULARY);
     int32_t ids[ROWS];
     for (int32_t r = 0; r < ROWS; r++)
         ids[r] = r * 37 % VOCABULARY;
@@ -612,10 +617,8 @@ static void ends_case(setting s, int32_t dtype, int32_t hidden)
         for (int32_t c = 0; c < hidden; c++)
             CHECK(row_of(&x, r)[c] == (float)table.value[ids[r] * hidden + c]);
 
-    const qw_linear_args linear = {.x = rows_view(&x, 0, ROWS),
-                                   .parts = 1,
-                                   .w = {matrix_view(&table)},
-                                   .y = {rows_view(&all, 0, ROWS)}};
+    const qw_linear_args linear = {
+        .x = rows_view(&x, 0, ROWS), .parts = 1, .w = {matrix_view(&table)}, .y = {rows_view(&all, 0, ROWS)}};
     CHECK_INT(backend.ops->linear(&backend, &linear), QWEN36_OK);
     static const int32_t in_row[COUNT] = {3, 39, 0, 17, 18, 39, 5}, out_row[COUNT] = {6, 0, 30, 2, 3, 1, 39};
     for (int32_t count = 1; count <= COUNT; count += 3) {
@@ -651,7 +654,8 @@ TEST(cpu_matrix, embed_and_head)
         }
 }
 
-/* ---- opening -------------------------------------------------------------------------------------------------- */
+/* ---- opening
+ * -------------------------------------------------------------------------------------------------- */
 
 TEST(cpu_matrix, open_tiers)
 {

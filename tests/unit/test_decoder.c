@@ -114,7 +114,7 @@ TEST(decoder, wrong_calls)
 {
     qwen36_tokenizer *t = fixture_tokenizer(NULL);
     qwen36_decoder *d = create(t, 0), *none = d;
-    qwen36_decoder_options options = {sizeof options, 4};
+    qwen36_decoder_options options = {.struct_size = sizeof options, .flags = 4};
     qwen36_error error = QWEN36_ERROR_INIT;
     const char *text = NULL;
     size_t length = 0;
