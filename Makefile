@@ -26,6 +26,7 @@ DEPS ?= install
 PYTHON ?= python3
 FUZZ_CC ?= clang
 FUZZ_SECONDS ?= 60
+BENCH ?= $(notdir $(BENCHES))
 BENCH_ARGS ?=
 
 DESTDIR ?=
@@ -220,8 +221,8 @@ $(BENCHES): $(BUILD)/bench/%: tests/bench/%.c $(BENCH_SHARED) $(BUILD)/internal.
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(BENCH_FLAGS) -o $@ $< $(BENCH_SHARED) $(BUILD)/internal.a $(LDFLAGS) $(LIBS) -lm
 
-bench: $(BENCHES)
-	$(Q)set -e; for program in $(BENCHES); do $$program $(BENCH_ARGS); done
+bench: $(BENCHES) examples
+	$(Q)set -e; for program in $(BENCH); do $(BUILD)/bench/$$program $(BENCH_ARGS); done
 
 fuzzers: $(FUZZERS)
 $(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
@@ -319,4 +320,5 @@ help:
 #: V=1                      shows the commands
 #: DEPS=check               demo and test never install, but say what to install
 #: prefix= exec_prefix= libdir= includedir= docdir= pkgconfigdir= DESTDIR=    for install
-#: FUZZ_SECONDS=60 BENCH_ARGS=
+#: FUZZ_SECONDS=60
+#: BENCH=bench_model BENCH_ARGS=    one benchmark, and its arguments

@@ -60,6 +60,8 @@ look() {
     need gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdlib.h
     need qemu-user have qemu-aarch64
+    need cargo have cargo
+    need bindgen have bindgen
     need python3 have "$python"
     need python3-venv "$python" -c 'import ensurepip, venv'
 }

@@ -15,6 +15,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/load_impl.h"
 #include "kernels/cpu/math_impl.h"
+#include "kernels/cpu/unroll.h"
 
 /* Register tiles, as many accumulators as the registers hold: queries x 4 keys, some of these at a time;
  * queries x vectors of V. */
@@ -29,10 +30,9 @@ enum {
     ATTN_KEY_PART = 16, /* keys that stay in the first cache while all queries pass */
     ATTN_FEW = 16       /* queries of a tile that waits for memory: it fetches ahead */
 };
-#define ATTN_INLINE static inline __attribute__((always_inline))
 
 /* Asks for `bytes` bytes from p on; NULL: for nothing. */
-ATTN_INLINE void fetch_ahead(const char *p, int64_t bytes)
+QW_INLINE void fetch_ahead(const char *p, int64_t bytes)
 {
     for (int64_t i = 0; p != NULL && i < bytes; i += 64)
         __builtin_prefetch(p + i, 0, 2);
@@ -43,57 +43,53 @@ static float attn_scale(int64_t hd)
     return inverse_root((float)hd, 1.0f, 0.0f);
 }
 
-/* sum[i][j] = q_i k_j in lanes, for constants `queries` and `keys`. */
-ATTN_INLINE void score_lanes(const float *q, int64_t q_stride, const char *k, int64_t k_stride, int64_t hd,
-                             int32_t dtype, vf (*sum)[4], const int queries, const int keys)
+/* sum[i][j] += q_i k_j in lanes, over the whole vectors of hd, for the keys begin .. begin + keys. */
+QW_INLINE void score_lanes(const float *q, int64_t q_stride, const char *k, int64_t row, int64_t hd,
+                           int32_t dtype, vf (*sum)[4], const int queries, const int begin, const int keys)
 {
-    vf total[4][4];
-    for (int i = 0; i < queries; i++)
-        for (int j = 0; j < keys; j++)
-            total[i][j] = vf_zero();
-    int64_t d = 0;
-    for (; d + VF_LANES <= hd; d += VF_LANES) {
+    for (int64_t d = 0; d + VF_LANES <= hd; d += VF_LANES) {
         vf key[4];
+        QW_UNROLL
         for (int j = 0; j < keys; j++)
-            key[j] = load_as(k + j * k_stride, dtype, d, VF_LANES);
+            key[j] = load_as(k + (begin + j) * row, dtype, d, VF_LANES);
+        QW_UNROLL
         for (int i = 0; i < queries; i++) {
             const vf query = vf_load(q + i * q_stride + d);
+            QW_UNROLL
             for (int j = 0; j < keys; j++)
-                total[i][j] = vf_fma(query, key[j], total[i][j]);
+                sum[i][begin + j] = vf_fma(query, key[j], sum[i][begin + j]);
         }
     }
-    for (int j = 0; d < hd && j < keys; j++) {
-        const vf key = load_as(k + j * k_stride, dtype, d, hd - d);
-        for (int i = 0; i < queries; i++)
-            total[i][j] = vf_fma(vf_load(q + i * q_stride + d), key, total[i][j]);
-    }
-    for (int i = 0; i < queries; i++)
-        for (int j = 0; j < keys; j++)
-            sum[i][j] = total[i][j];
 }
 
-/* The same for four keys at k, added up into scores[i][0 .. 4). */
-ATTN_INLINE void score_tile(const qw_attn_tile *t, const char *k, int64_t query, int64_t key, int32_t dtype,
-                            const int queries)
+/* scores[i][0 .. 4) = q_i k_j for a constant number of queries and the four keys at k. */
+QW_INLINE void score_tile(const float *q, int64_t q_stride, const char *k, int64_t hd, int32_t dtype,
+                          float *scores, const int queries)
 {
     vf sum[4][4];
-    const int64_t stride = t->hd * (dtype == QW_F32 ? 4 : 2);
-    const float *q = t->q + query * t->width;
-    for (int j = 0; j < 4; j += ATTN_KEYS) {
-        vf part[4][4];
-        score_lanes(q, t->width, k + (key + j) * stride, stride, t->hd, dtype, part, queries, ATTN_KEYS);
-        for (int i = 0; i < queries; i++)
-            for (int c = 0; c < ATTN_KEYS; c++)
-                sum[i][j + c] = part[i][c];
-    }
+    const int64_t row = hd * (dtype == QW_F32 ? 4 : 2), whole = hd / VF_LANES * VF_LANES;
+    QW_UNROLL
     for (int i = 0; i < queries; i++)
-        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], t->scores + (query + i) * QW_KV_BLOCK + key);
+        sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = vf_zero();
+    QW_UNROLL
+    for (int j = 0; j < 4; j += ATTN_KEYS)
+        score_lanes(q, q_stride, k, row, hd, dtype, sum, queries, j, ATTN_KEYS);
+    QW_UNROLL
+    for (int j = 0; j < 4 && whole < hd; j++) {
+        const vf key = load_as(k + j * row, dtype, whole, hd - whole);
+        QW_UNROLL
+        for (int i = 0; i < queries; i++)
+            sum[i][j] = vf_fma(vf_load(q + i * q_stride + whole), key, sum[i][j]);
+    }
+    QW_UNROLL
+    for (int i = 0; i < queries; i++)
+        vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_KV_BLOCK);
 }
 
 /* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4.
  * Meanwhile as much is fetched at `ahead`. */
-ATTN_INLINE void score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries,
-                             int64_t keys, int32_t dtype, const char *ahead)
+QW_INLINE void score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries, int64_t keys,
+                           int32_t dtype, const char *ahead)
 {
     const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2), end = first + queries;
     for (int64_t part = 0; part < keys; part += ATTN_KEY_PART) {
@@ -103,13 +99,15 @@ ATTN_INLINE void score_block(const qw_attn_tile *t, const char *k, int64_t first
             for (int64_t j = part; j < stop; j += 4) {
                 if (i == first && ahead != NULL)
                     fetch_ahead(ahead + j * row, 4 * row);
-                score_tile(t, k, i, j, dtype, ATTN_KEY_QUERIES);
+                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
+                           t->scores + i * QW_KV_BLOCK + j, ATTN_KEY_QUERIES);
             }
         for (; i < end; i++)
             for (int64_t j = part; j < stop; j += 4) {
                 if (i == first && ahead != NULL)
                     fetch_ahead(ahead + j * row, 4 * row);
-                score_tile(t, k, i, j, dtype, 1);
+                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
+                           t->scores + i * QW_KV_BLOCK + j, 1);
             }
     }
 }
@@ -119,6 +117,7 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
 {
     vf x[4];
     const vf lowest = vf_set1(-MATH_INFINITY), factor = vf_set1(scale);
+    QW_UNROLL
     for (int i = 0; i < 4; i++) {
         int64_t n = keys - i * VF_LANES;
         n = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
@@ -126,6 +125,7 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
     }
     *max = vf_hmax(vf_max(vf_max(x[0], x[1]), vf_max(x[2], x[3])));
     const vf m = vf_set1(*max);
+    QW_UNROLL
     for (int i = 0; i < 4; i++) {
         int64_t n = keys - i * VF_LANES;
         n = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
@@ -137,36 +137,43 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
 
 /* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; the last vector has `lanes` elements of V.
  * Meanwhile keys x vectors x 16 elements are fetched at `ahead`. */
-ATTN_INLINE void value_tile(const qw_attn_tile *t, const char *v, int64_t query, int64_t keys, int32_t dtype,
-                            float *acc, int64_t d, int64_t lanes, const char *ahead, const int queries,
-                            const int vectors)
+QW_INLINE void value_tile(const qw_attn_tile *t, const char *v, int64_t query, int64_t keys, int32_t dtype,
+                          float *acc, int64_t d, int64_t lanes, const char *ahead, const int queries,
+                          const int vectors)
 {
     vf sum[4][4];
     const int64_t size = dtype == QW_F32 ? 4 : 2, step = vectors * VF_LANES * size;
     const float *p = t->scores + query * QW_KV_BLOCK;
+    QW_UNROLL
     for (int i = 0; i < queries; i++)
-        for (int c = 0; c < vectors; c++)
-            sum[i][c] = vf_zero();
+        QW_UNROLL
+    for (int c = 0; c < vectors; c++)
+        sum[i][c] = vf_zero();
     for (int64_t j = 0; j < keys; j++) {
         vf value[4];
+        QW_UNROLL
         for (int c = 0; c < vectors; c++)
             value[c] = load_as(v + (j * t->hd + d) * size, dtype, c * VF_LANES, lanes);
         if (ahead != NULL)
             fetch_ahead(ahead + j * step, step);
+        QW_UNROLL
         for (int i = 0; i < queries; i++) {
             const vf weight = vf_set1(p[i * QW_KV_BLOCK + j]);
+            QW_UNROLL
             for (int c = 0; c < vectors; c++)
                 sum[i][c] = vf_fma(weight, value[c], sum[i][c]);
         }
     }
+    QW_UNROLL
     for (int i = 0; i < queries; i++)
-        for (int c = 0; c < vectors; c++)
-            vf_store(acc + (query + i) * t->width + d + c * VF_LANES, sum[i][c]);
+        QW_UNROLL
+    for (int c = 0; c < vectors; c++)
+        vf_store(acc + (query + i) * t->width + d + c * VF_LANES, sum[i][c]);
 }
 
 /* acc = sum over j < keys of p_j v_j for `queries` queries. Meanwhile a block is fetched at `ahead`. */
-ATTN_INLINE void value_block(const qw_attn_tile *t, const char *v, int64_t first, int64_t queries,
-                             int64_t keys, int32_t dtype, float *acc, const char *ahead)
+QW_INLINE void value_block(const qw_attn_tile *t, const char *v, int64_t first, int64_t queries, int64_t keys,
+                           int32_t dtype, float *acc, const char *ahead)
 {
     const int64_t size = dtype == QW_F32 ? 4 : 2, end = first + queries;
     int64_t d = 0;
@@ -205,8 +212,8 @@ static inline const char *attn_next(const qw_attn_tile *t, int64_t block)
 }
 
 /* Queries first .. first + queries, all of which see `keys` tokens of the block. */
-ATTN_INLINE void attn_run(const qw_attn_tile *t, int64_t block, int64_t first, int64_t queries, int64_t keys,
-                          int32_t dtype)
+QW_INLINE void attn_run(const qw_attn_tile *t, int64_t block, int64_t first, int64_t queries, int64_t keys,
+                        int32_t dtype)
 {
     const char *k = t->cache + t->table[block] * t->block_stride, *v = k + t->value_offset;
     const qw_attn_partial into = block % QW_ATTN_SPAN == 0 ? t->span : t->block;
@@ -225,7 +232,7 @@ static inline int64_t attn_visible(const qw_attn_tile *t, int64_t query, int64_t
 }
 
 /* One span into t->span, for the queries that see any of it. */
-ATTN_INLINE void attn_span_as(const qw_attn_tile *t, int64_t span, int32_t dtype)
+QW_INLINE void attn_span_as(const qw_attn_tile *t, int64_t span, int32_t dtype)
 {
     for (int64_t block = span * QW_ATTN_SPAN; block < (span + 1) * QW_ATTN_SPAN; block++)
         for (int64_t first = 0, end; first < t->queries; first = end) {
@@ -273,5 +280,4 @@ static void attn_finish(const float *acc, float sum, const float *gate, float *o
     }
 }
 
-#undef ATTN_INLINE
 #endif

@@ -14,13 +14,13 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/load_impl.h"
 #include "kernels/cpu/math_impl.h"
+#include "kernels/cpu/unroll.h"
 
 #if defined(QW_TIER_AVX512)
 enum { DELTA_VECTORS = 2 }; /* columns of a block, in vectors */
 #else
 enum { DELTA_VECTORS = 1 };
 #endif
-#define DELTA_INLINE static inline __attribute__((always_inline))
 
 /* What the rows of a chunk need beside the state. */
 typedef struct delta_chunk {
@@ -35,7 +35,7 @@ typedef struct delta_block {
     int64_t stride;
 } delta_block;
 
-DELTA_INLINE void delta_normalise(const float *x, float factor, float *out, int64_t n)
+QW_INLINE void delta_normalise(const float *x, float factor, float *out, int64_t n)
 {
     const vf scale = vf_set1(inverse_root(dot_lanes(x, x, n), 1.0f, 1e-6f) * factor);
     for (int64_t i = 0; i < n; i += VF_LANES)
@@ -70,20 +70,23 @@ static inline void delta_prepare(const qw_delta_head *h, int64_t row, int64_t ro
 }
 
 /* sk = S^T k, sq = S^T q over `vectors` x 16 columns, of the last vector `lanes`. */
-DELTA_INLINE void delta_read(delta_block s, const float *k, const float *q, int64_t dk, vf *sk, vf *sq,
-                             int64_t lanes, const int vectors)
+QW_INLINE void delta_read(delta_block s, const float *k, const float *q, int64_t dk, vf *sk, vf *sq,
+                          int64_t lanes, const int vectors)
 {
     vf sum_k[4], sum_q[4];
+    QW_UNROLL
     for (int c = 0; c < vectors; c++)
         sum_k[c] = sum_q[c] = vf_zero();
     for (int64_t i = 0; i < dk; i++) {
         const vf ki = vf_set1(k[i]), qi = vf_set1(q[i]);
+        QW_UNROLL
         for (int c = 0; c < vectors; c++) {
             vf x = load_lanes(s.at + i * s.stride + c * VF_LANES, lanes);
             sum_k[c] = vf_fma(x, ki, sum_k[c]);
             sum_q[c] = vf_fma(x, qi, sum_q[c]);
         }
     }
+    QW_UNROLL
     for (int c = 0; c < vectors; c++) {
         sk[c] = sum_k[c];
         sq[c] = sum_q[c];
@@ -91,12 +94,13 @@ DELTA_INLINE void delta_read(delta_block s, const float *k, const float *q, int6
 }
 
 /* to = decay from + k d^T, with vf_stream or without. */
-DELTA_INLINE void delta_update(delta_block from, delta_block to, const float *k, float decay, const vf *d,
-                               int64_t dk, int64_t lanes, bool stream, const int vectors)
+QW_INLINE void delta_update(delta_block from, delta_block to, const float *k, float decay, const vf *d,
+                            int64_t dk, int64_t lanes, bool stream, const int vectors)
 {
     const vf factor = vf_set1(decay);
     for (int64_t i = 0; i < dk; i++) {
         const vf ki = vf_set1(k[i]);
+        QW_UNROLL
         for (int c = 0; c < vectors; c++) {
             vf x = load_lanes(from.at + i * from.stride + c * VF_LANES, lanes);
             x = vf_fma(ki, d[c], vf_mul(x, factor));
@@ -109,16 +113,18 @@ DELTA_INLINE void delta_update(delta_block from, delta_block to, const float *k,
 }
 
 /* Both: the update for one token, and on the way the sums of the next one. */
-DELTA_INLINE void delta_sweep(delta_block from, delta_block to, const float *k, float decay, const vf *d,
-                              const float *next_k, const float *next_q, int64_t dk, vf *sk, vf *sq,
-                              int64_t lanes, const int vectors)
+QW_INLINE void delta_sweep(delta_block from, delta_block to, const float *k, float decay, const vf *d,
+                           const float *next_k, const float *next_q, int64_t dk, vf *sk, vf *sq,
+                           int64_t lanes, const int vectors)
 {
     const vf factor = vf_set1(decay);
     vf sum_k[4], sum_q[4];
+    QW_UNROLL
     for (int c = 0; c < vectors; c++)
         sum_k[c] = sum_q[c] = vf_zero();
     for (int64_t i = 0; i < dk; i++) {
         const vf ki = vf_set1(k[i]), next_ki = vf_set1(next_k[i]), next_qi = vf_set1(next_q[i]);
+        QW_UNROLL
         for (int c = 0; c < vectors; c++) {
             vf x = load_lanes(from.at + i * from.stride + c * VF_LANES, lanes);
             x = vf_fma(ki, d[c], vf_mul(x, factor));
@@ -127,6 +133,7 @@ DELTA_INLINE void delta_sweep(delta_block from, delta_block to, const float *k, 
             sum_q[c] = vf_fma(x, next_qi, sum_q[c]);
         }
     }
+    QW_UNROLL
     for (int c = 0; c < vectors; c++) {
         sk[c] = sum_k[c];
         sq[c] = sum_q[c];
@@ -134,12 +141,13 @@ DELTA_INLINE void delta_sweep(delta_block from, delta_block to, const float *k, 
 }
 
 /* d and the output of one row from its sums; sk becomes d. */
-DELTA_INLINE void delta_output(const qw_delta_head *h, const delta_chunk *chunk, int64_t row, int64_t i,
-                               int64_t column, vf *sk, const vf *sq, int64_t lanes, const int vectors)
+QW_INLINE void delta_output(const qw_delta_head *h, const delta_chunk *chunk, int64_t row, int64_t i,
+                            int64_t column, vf *sk, const vf *sq, int64_t lanes, const int vectors)
 {
     const vf decay = vf_set1(chunk->decay[i]), beta = vf_set1(chunk->beta[i]), kq = vf_set1(chunk->kq[i]);
     const float *v = h->v + (row + i) * h->c_stride + column;
     float *o = h->o + (row + i) * h->o_stride + column;
+    QW_UNROLL
     for (int c = 0; c < vectors; c++) {
         vf r = vf_mul(decay, sk[c]);
         sk[c] = vf_mul(beta, vf_sub(load_lanes(v + c * VF_LANES, lanes), r));
@@ -168,9 +176,9 @@ static inline void delta_store(const qw_delta_head *h, int64_t row, delta_block 
 /* The rows of a chunk for one block of columns. `from` holds the state before it, `to` takes the one after
  * it, and `home` is where the block lies in between. What the segment leaves bypasses the caches where it
  * can: it is read again after all the weights of a model. */
-DELTA_INLINE void delta_columns(const qw_delta_head *h, const delta_chunk *chunk, int64_t row, int64_t rows,
-                                int64_t column, delta_block from, delta_block home, delta_block to,
-                                int64_t lanes, const int vectors)
+QW_INLINE void delta_columns(const qw_delta_head *h, const delta_chunk *chunk, int64_t row, int64_t rows,
+                             int64_t column, delta_block from, delta_block home, delta_block to,
+                             int64_t lanes, const int vectors)
 {
     vf d[4], sq[4];
     const int64_t columns = (vectors - 1) * VF_LANES + (lanes < VF_LANES ? lanes : VF_LANES);
@@ -187,6 +195,7 @@ DELTA_INLINE void delta_columns(const qw_delta_head *h, const delta_chunk *chunk
             vf sk[4];
             delta_sweep(from, next, k, chunk->decay[i], d, k + chunk->width, q + chunk->width, h->dk, sk, sq,
                         lanes, vectors);
+            QW_UNROLL
             for (int c = 0; c < vectors; c++)
                 d[c] = sk[c];
         }
@@ -201,9 +210,8 @@ static inline delta_block delta_home(const qw_delta_head *h, float *packed, int6
     return (delta_block){packed + column * h->dk, vectors * VF_LANES};
 }
 
-DELTA_INLINE void delta_block_rows(const qw_delta_head *h, const delta_chunk *chunk, int64_t row,
-                                   int64_t rows, int64_t column, float *packed, int64_t lanes,
-                                   const int vectors)
+QW_INLINE void delta_block_rows(const qw_delta_head *h, const delta_chunk *chunk, int64_t row, int64_t rows,
+                                int64_t column, float *packed, int64_t lanes, const int vectors)
 {
     const delta_block home = delta_home(h, packed, column, vectors);
     delta_block from = home, to = home;
@@ -240,5 +248,4 @@ static void delta_head(const qw_delta_head *h, float *work)
     vf_stream_end();
 }
 
-#undef DELTA_INLINE
 #endif

@@ -236,7 +236,7 @@ def run(name, directory, rounds):
 
 
 def main():
-    rounds = int(os.environ.get("ROUNDS", "2000"))
+    rounds = int(os.environ.get("ROUNDS", "500"))
     with tempfile.TemporaryDirectory() as folder:
         for name, marks in (("marks", r"\p{M}"), ("nomarks", "")):
             word = rf"[\p{{L}}{marks}]+" if marks else r"\p{L}+"

@@ -361,6 +361,22 @@ TEST(chat, arguments)
            "!the arguments of a tool call: byte 0: the text ends where a value is expected");
 }
 
+/* Whole numbers keep their digits, as many as Python reads. */
+TEST(chat, long_numbers)
+{
+    static char messages[8192], wanted[8192], digits[4400];
+    for (size_t count = 64; count <= 4300; count += 4300 - 64) {
+        memset(digits, '7', count);
+        digits[count] = '\0';
+        snprintf(messages, sizeof messages, CALL("{\"a\": %s}"), digits);
+        snprintf(wanted, sizeof wanted, CALLED(PARAMETER("a", "%s")), digits);
+        expect(LIKE_3_6, messages, wanted);
+    }
+    digits[4300] = '7';
+    snprintf(messages, sizeof messages, "[%s]", digits);
+    expect(LIKE_3_6, messages, "!the messages: byte 4302: a number of more than 4300 characters");
+}
+
 TEST(chat, many_equal_keys)
 {
     static char messages[8192];

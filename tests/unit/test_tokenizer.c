@@ -1,7 +1,6 @@
 #include "tests/harness.h"
 #include "tests/unit/tokenizer_fixture.h"
 
-#include <locale.h>
 #include <pthread.h>
 
 TEST(tokenizer, encodes)

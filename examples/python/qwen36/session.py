@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
@@ -15,7 +15,7 @@ from ._calls import Callbacks, interruptible
 from ._native import Library, Owner, Tokens, ffi, int32, output, pointer, struct_size
 from .errors import NoLogits, Status, known
 from .model import Model
-from .tokenizer import Decoder, Tokenizer
+from .tokenizer import Tokenizer, set_stops
 
 
 class Logits(enum.IntEnum):
@@ -35,6 +35,7 @@ class Finish(enum.IntEnum):
     CALLBACK = 4
     INTERRUPTED = 5
     ERROR = 6
+    STOP = 7
 
 
 LogitsCallback = Callable[[int, npt.NDArray[np.float32]], None]
@@ -83,13 +84,16 @@ class Logprobs:
 
 @dataclasses.dataclass(frozen=True)
 class GenerateResult:
-    """What a generation did; seconds up to the first sampled token, and from there on."""
+    """What a generation did; seconds up to the first sampled token, and from there on. stop: index of the stop string
+    that ended it, else -1. end_token: the end token that ended it, else -1."""
 
     finish: Finish
     prompt_tokens: int
     output_tokens: int
     prompt_seconds: float
     output_seconds: float
+    stop: int
+    end_token: int
 
 
 class _Row:
@@ -159,6 +163,8 @@ class Session(Owner):
         self.tokenizer = Tokenizer._of_model(model)
         self.finish: Finish | None = None
         """Why the last generation ended."""
+        self.stop: int | None = None
+        """The index of the stop string that ended it."""
 
     # ---- the timeline
 
@@ -301,15 +307,19 @@ class Session(Owner):
 
     # ---- generation
 
-    def generate(self, max_tokens: int = 256, *, ignore_end_tokens: bool = False,
-                 skip_special: bool = True) -> Generator[str, None, Finish]:
+    def generate(self, max_tokens: int = 256, *, stops: Sequence[str] = (), end_tokens: Tokens | None = None,
+                 ignore_end_tokens: bool = False, skip_special: bool = True) -> Generator[str, None, Finish]:
         """Continues the timeline; an iterator over the text as it becomes complete. Computes what is pending, then
         steps and samples while the caller asks for more. A token whose text is not complete yields nothing, and a
-        model without a tokenizer yields only empty texts. The sampled tokens stay in the timeline. `finish` says
-        afterwards why it ended; so does the value of the generator."""
-        self.finish = None
+        model without a tokenizer yields only empty texts. Stop strings end the text where one of them begins;
+        end_tokens replace the model's. The sampled tokens stay in the timeline. `finish` says afterwards why it
+        ended; so does the value of the generator."""
+        self.finish = self.stop = None
+        if stops and self.tokenizer is None:
+            raise self.library.exception(Status.NO_TOKENIZER)
+        decoder = self.tokenizer.decoder(skip_special=skip_special, stops=stops) if self.tokenizer is not None else None
+        ends: list[int] = [] if ignore_end_tokens else int32(self.end_tokens if end_tokens is None else end_tokens).tolist()
         self._want_logits()
-        decoder = self.tokenizer.decoder(skip_special=skip_special) if self.tokenizer is not None else None
         output_tokens = 0
         while self.finish is None:
             self.finish = self._before_sample(output_tokens, max_tokens)
@@ -317,9 +327,13 @@ class Session(Owner):
                 break
             token = sample([self])[0]
             output_tokens += 1
-            if not ignore_end_tokens and token in self.end_tokens:
-                self.finish = Finish.END_TOKEN
-            yield from _texts(decoder, token)
+            piece = decoder.push(token) if decoder is not None else ""
+            if decoder is not None and decoder.stopped is not None:
+                self.finish, self.stop = Finish.STOP, decoder.stopped
+            if token in ends:
+                self.finish, self.stop = Finish.END_TOKEN, None
+            if piece or decoder is None:
+                yield piece
         if decoder is not None and (tail := decoder.finish()):
             yield tail
         return self.finish
@@ -347,21 +361,28 @@ class Session(Owner):
         if not wanted:
             self.sync(self.tokens())
 
-    def generate_to(self, on_text: TextCallback, max_tokens: int = 256, *, ignore_end_tokens: bool = False,
+    def generate_to(self, on_text: TextCallback, max_tokens: int = 256, *, stops: Sequence[str] = (),
+                    end_tokens: Tokens | None = None, ignore_end_tokens: bool = False,
                     skip_special: bool = True) -> GenerateResult:
         """The same in one call of the library: on_text(token, text) receives every token with the text that became
         complete, at last token -1; something true that it returns stops the generation."""
-        options, result, error = ffi.new("qwen36_generate_options *"), output("qwen36_generate_result"), self.library.error()
+        options, result = ffi.new("qwen36_generate_options *"), output("qwen36_generate_result")
+        error = self.library.error()
         self.library.lib.qwen36_generate_options_init(options, struct_size(options))
         options.max_tokens, options.ignore_end_tokens = max_tokens, int(ignore_end_tokens)
         options.decode_flags = int(skip_special)
+        kept = set_stops(options, stops)
+        if end_tokens is not None:
+            ids = int32(end_tokens).tolist()
+            kept.append(ffi.new("int32_t[]", [*ids, 0]))  # also no end tokens have an address
+            options.end_tokens, options.end_token_count = kept[-1], len(ids)
         options.on_text, options.user = TEXT_FUNCTION, self._hooks.handle
         self._hooks.on_text = on_text
         status = self._long("qwen36_generate", options, result, error)
         self._wants_logits = True
         self._hooks.raise_kept()
         self.library.check(status, error)
-        self.finish = Finish(result.finish)
+        self.finish, self.stop = Finish(result.finish), result.stop if result.stop >= 0 else None
         return GenerateResult(self.finish, *(getattr(result, field.name)
                                              for field in dataclasses.fields(GenerateResult)[1:]))
 
@@ -377,12 +398,6 @@ class Session(Owner):
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  traceback: TracebackType | None) -> None:
         self.close()
-
-
-def _texts(decoder: Decoder | None, token: int) -> Sequence[str]:
-    """The text that is complete with a token, if there is any."""
-    piece = decoder.push(token) if decoder is not None else ""
-    return [piece] if piece or decoder is None else []
 
 
 # ---- one iteration over sessions of one model -------------------------------------------------------------------

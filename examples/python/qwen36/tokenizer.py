@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._native import Library, Owner, Tokens, ffi, int32, path_bytes, pointer, struct_size
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
 def utf8(text: str | bytes) -> bytes:
     """Text as bytes; lone surrogates become invalid UTF-8, which the library reads as U+FFFD."""
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+
+
+def set_stops(options: Any, stops: Iterable[str]) -> list[Any]:
+    """Sets the stop strings of an options struct. What it returns must live as long as the struct is used."""
+    if isinstance(stops, str):
+        raise TypeError("stops are a list of strings")
+    texts = [ffi.new("char[]", utf8(stop)) for stop in stops]
+    places, lengths = ffi.new("const char *[]", texts), ffi.new("size_t[]", [len(text) - 1 for text in texts])
+    options.stops, options.stop_lengths, options.stop_count = places, lengths, len(texts)
+    return [texts, places, lengths]
 
 
 class Tokenizer(Owner):
@@ -75,19 +86,22 @@ class Tokenizer(Owner):
         """The highest id + 1."""
         return int(self.library.lib.qwen36_tokenizer_size(self._pointer))
 
-    def decoder(self, *, skip_special: bool = True) -> Decoder:
-        return Decoder(self, skip_special=skip_special)
+    def decoder(self, *, skip_special: bool = True, stops: Iterable[str] = ()) -> Decoder:
+        return Decoder(self, skip_special=skip_special, stops=stops)
 
 
 class Decoder(Owner):
-    """Tokens to text, one by one: what `push` returns is whole characters, and the pieces add up to the text."""
+    """Tokens to text, one by one: what `push` returns is whole characters, and the pieces add up to the text. Stop
+    strings end the text where one of them begins."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, stops: Iterable[str] = ()) -> None:
         options = ffi.new("qwen36_decoder_options *")
         tokenizer.library.lib.qwen36_decoder_options_init(options, struct_size(options))
         options.flags = int(skip_special)
+        kept = set_stops(options, stops)
         made = tokenizer.library.create("qwen36_decoder_create", "qwen36_decoder_destroy", "qwen36_decoder",
                                         tokenizer._pointer, options)
+        del kept
         super().__init__(tokenizer.library, made)
         self._tokenizer = tokenizer._pointer  # must outlive the decoder
 
@@ -96,8 +110,15 @@ class Decoder(Owner):
         return self._text("qwen36_decoder_push", token)
 
     def finish(self) -> str:
-        """Ends the text; what was held back comes out as U+FFFD. The decoder is then as new."""
+        """Ends the text: what was held back comes out, a character that never came whole as U+FFFD. The decoder is
+        then as new."""
         return self._text("qwen36_decoder_finish")
+
+    @property
+    def stopped(self) -> int | None:
+        """The index of the stop string that ended the text; also after `finish`, until the next `push`."""
+        index = int(self.library.lib.qwen36_decoder_stopped(self._pointer))
+        return index if index >= 0 else None
 
     def _text(self, function: str, *arguments: Any) -> str:
         place, length = ffi.new("const char **"), ffi.new("size_t *")

@@ -73,6 +73,33 @@ def test_end_token(model: Model, session: Session, prompt: list[int]) -> None:
     assert session.finish == Finish.LENGTH
 
 
+@pytest.mark.parametrize("stops", [["nothing", " and the"], [" other, and the"]])
+def test_stop_strings(session: Session, prompt: list[int], stops: list[str]) -> None:
+    session.append(prompt)
+    text = "".join(session.generate(40, stops=stops))
+    tokens = session.tokens()
+    assert session.finish == Finish.STOP and session.stop == len(stops) - 1
+    assert all(stop not in text for stop in stops) and len(text) > 0
+    pieces: list[str] = []
+    session.sync(prompt)
+    result = session.generate_to(lambda token, piece: pieces.append(piece), 40, stops=stops)
+    assert (result.finish, result.stop, result.end_token) == (Finish.STOP, len(stops) - 1, -1)
+    assert "".join(pieces) == text and session.tokens() == tokens
+
+
+def test_other_end_tokens(session: Session, prompt: list[int]) -> None:
+    session.append(prompt)
+    list(session.generate(8))
+    third = session.tokens()[len(prompt) + 2]
+    for end_tokens, count in ([third], 3), ([], 8):
+        session.sync(prompt)
+        list(session.generate(8, end_tokens=end_tokens))
+        assert len(session) <= len(prompt) + count
+        session.sync(prompt)
+        result = session.generate_to(lambda token, text: None, 8, end_tokens=end_tokens)
+        assert result.end_token == (third if end_tokens else -1) and result.output_tokens <= count
+
+
 def test_context_full(model: Model, prompt: list[int]) -> None:
     with model.session(context_length=len(prompt) + 4) as session:
         session.set_sampling(temperature=0)

@@ -29,6 +29,14 @@ def session(slow: Model) -> Iterator[Session]:
         yield session
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_raises() -> Iterator[None]:
+    """Also where the tests were started with SIGINT ignored, as a shell's background jobs are."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def later(action: Callable[[], object]) -> threading.Timer:
     timer = threading.Timer(0.1, action)
     timer.start()

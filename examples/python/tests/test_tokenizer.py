@@ -72,6 +72,17 @@ def test_decoder_and_special_tokens(tokenizer: Tokenizer) -> None:
         tokenizer.decoder().push(10**6)
 
 
+def test_stop_strings(tokenizer: Tokenizer) -> None:
+    decoder = tokenizer.decoder(stops=["never", "dark night"])
+    text = "".join(decoder.push(token) for token in tokenizer.encode("It was a dark nightmare."))
+    assert text + decoder.finish() == "It was a " and decoder.stopped == 1
+    assert tokenizer.decoder().stopped is None
+    with pytest.raises(qwen36.InvalidArgument):
+        tokenizer.decoder(stops=[""])
+    with pytest.raises(TypeError):
+        tokenizer.decoder(stops="dark")
+
+
 def test_the_models_own(tokenizer: Tokenizer, model: Model) -> None:
     assert model.tokenizer is not None
     assert model.tokenizer.encode(TEXT) == tokenizer.encode(TEXT)

@@ -29,10 +29,7 @@ fn link_as_pkg_config_says() {
 fn pkg_config() -> String {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_string());
     // Also where libqwen36 lies in a folder that the linker searches anyway: tests may run in a sysroot.
-    let output = Command::new(&program)
-        .args(["--libs", "qwen36"])
-        .env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1")
-        .output();
+    let output = Command::new(&program).args(["--libs", "qwen36"]).env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1").output();
     match output {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
         Ok(output) => panic!(

@@ -81,9 +81,8 @@ pub type qwen36_allocate_fn = ::std::option::Option<
         alignment: usize,
     ) -> *mut ::std::os::raw::c_void,
 >;
-pub type qwen36_release_fn = ::std::option::Option<
-    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, memory: *mut ::std::os::raw::c_void),
->;
+pub type qwen36_release_fn =
+    ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, memory: *mut ::std::os::raw::c_void)>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_allocator {
@@ -98,15 +97,10 @@ pub const QWEN36_LOG_INFO: _bindgen_ty_2 = 1;
 pub const QWEN36_LOG_WARNING: _bindgen_ty_2 = 2;
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
 pub type qwen36_log_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        user: *mut ::std::os::raw::c_void,
-        level: i32,
-        message: *const ::std::os::raw::c_char,
-    ),
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, level: i32, message: *const ::std::os::raw::c_char),
 >;
-pub type qwen36_progress_fn = ::std::option::Option<
-    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, done: u64, total: u64) -> i32,
->;
+pub type qwen36_progress_fn =
+    ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, done: u64, total: u64) -> i32>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_model {
@@ -320,6 +314,9 @@ extern "C" {
 pub struct qwen36_decoder_options {
     pub struct_size: u32,
     pub flags: u32,
+    pub stops: *const *const ::std::os::raw::c_char,
+    pub stop_lengths: *const usize,
+    pub stop_count: usize,
 }
 extern "C" {
     pub fn qwen36_decoder_options_init(options: *mut qwen36_decoder_options, size: usize);
@@ -351,6 +348,9 @@ extern "C" {
         length: *mut usize,
         error: *mut qwen36_error,
     ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_decoder_stopped(decoder: *const qwen36_decoder) -> i32;
 }
 pub const QWEN36_LOGITS_NONE: _bindgen_ty_7 = 0;
 pub const QWEN36_LOGITS_LAST: _bindgen_ty_7 = 1;
@@ -417,10 +417,7 @@ extern "C" {
     ) -> qwen36_status;
 }
 extern "C" {
-    pub fn qwen36_session_reset(
-        session: *mut qwen36_session,
-        error: *mut qwen36_error,
-    ) -> qwen36_status;
+    pub fn qwen36_session_reset(session: *mut qwen36_session, error: *mut qwen36_error) -> qwen36_status;
 }
 extern "C" {
     pub fn qwen36_session_length(session: *const qwen36_session) -> usize;
@@ -570,6 +567,7 @@ pub const QWEN36_FINISH_CONTEXT_FULL: _bindgen_ty_8 = 3;
 pub const QWEN36_FINISH_CALLBACK: _bindgen_ty_8 = 4;
 pub const QWEN36_FINISH_INTERRUPTED: _bindgen_ty_8 = 5;
 pub const QWEN36_FINISH_ERROR: _bindgen_ty_8 = 6;
+pub const QWEN36_FINISH_STOP: _bindgen_ty_8 = 7;
 pub type _bindgen_ty_8 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -580,6 +578,11 @@ pub struct qwen36_generate_options {
     pub decode_flags: u32,
     pub on_text: qwen36_text_fn,
     pub user: *mut ::std::os::raw::c_void,
+    pub end_tokens: *const i32,
+    pub end_token_count: usize,
+    pub stops: *const *const ::std::os::raw::c_char,
+    pub stop_lengths: *const usize,
+    pub stop_count: usize,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -590,6 +593,8 @@ pub struct qwen36_generate_result {
     pub output_tokens: u64,
     pub prompt_seconds: f64,
     pub output_seconds: f64,
+    pub stop: i32,
+    pub end_token: i32,
 }
 extern "C" {
     pub fn qwen36_generate_options_init(options: *mut qwen36_generate_options, size: usize);
@@ -628,9 +633,7 @@ extern "C" {
     pub fn qwen36_chat_template_destroy(chat: *mut qwen36_chat_template);
 }
 extern "C" {
-    pub fn qwen36_chat_template_name(
-        chat: *const qwen36_chat_template,
-    ) -> *const ::std::os::raw::c_char;
+    pub fn qwen36_chat_template_name(chat: *const qwen36_chat_template) -> *const ::std::os::raw::c_char;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

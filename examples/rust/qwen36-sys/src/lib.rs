@@ -3,5 +3,6 @@
 
 #![allow(non_camel_case_types)]
 
+#[rustfmt::skip]
 mod bindings;
 pub use bindings::*;
