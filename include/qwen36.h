@@ -345,7 +345,8 @@ QWEN36_API const qwen36_tokenizer *qwen36_model_tokenizer(const qwen36_model *mo
 
 /* Loads tokenizer.json (+ added tokens that stand only in tokenizer_config.json) of a directory
  * without any weights. allocator: NULL for malloc; copied. Destroy what this made; not what
- * qwen36_model_tokenizer lent. */
+ * qwen36_model_tokenizer lent. QWEN36_ERROR_FILE_NOT_FOUND when there is no such directory,
+ * QWEN36_ERROR_NO_TOKENIZER when it has no tokenizer.json. */
 QWEN36_API qwen36_status qwen36_tokenizer_load(const char *directory, const qwen36_allocator *allocator,
                                                qwen36_tokenizer **tokenizer, qwen36_error *error);
 QWEN36_API void qwen36_tokenizer_destroy(qwen36_tokenizer *tokenizer);

@@ -71,12 +71,17 @@ static qw_attn_partial partial_at(qw_attn_partial p, int64_t slot, int64_t width
     return (qw_attn_partial){p.max + slot, p.sum + slot, p.acc + slot * width};
 }
 
-/* Queries, limits, scores, and the results of a block, a span and the whole. */
+static uint64_t panel_bytes(const attention_shape *s)
+{
+    return (uint64_t)QW_MAX(QW_ATTN_KEYS * s->width, QW_ATTN_PANEL * QW_KV_BLOCK) * sizeof(float);
+}
+
+/* Queries, limits, scores, panel, and the results of a block, a span and the whole. */
 static uint64_t workspace_bytes(const attention_shape *s)
 {
     return qw_scratch_round((uint64_t)(s->queries * s->width) * 4) +
            qw_scratch_round((uint64_t)s->queries * 4) +
-           qw_scratch_round((uint64_t)(s->queries * QW_KV_BLOCK) * 4) +
+           qw_scratch_round((uint64_t)(s->queries * QW_KV_BLOCK) * 4) + qw_scratch_round(panel_bytes(s)) +
            3 * partial_bytes(s->queries, s->width);
 }
 
@@ -145,6 +150,7 @@ static qw_attn_tile open_tile(const attention_task *task, const row_tile *rows, 
         .block_stride = cache->block_stride,
         .table = task->args->batch->block_table + rows->table,
         .scores = qw_scratch_take(&memory, (uint64_t)(s->queries * QW_KV_BLOCK) * 4),
+        .panel = qw_scratch_take(&memory, panel_bytes(s)),
     };
     tile.block = take_partial(&memory, s->queries, s->width);
     tile.span = take_partial(&memory, s->queries, s->width);

@@ -27,8 +27,7 @@ enum { ATTN_KEY_QUERIES = 2, ATTN_KEYS = 2, ATTN_VALUE_QUERIES = 4, ATTN_VECTORS
 enum { ATTN_KEY_QUERIES = 1, ATTN_KEYS = 1, ATTN_VALUE_QUERIES = 2, ATTN_VECTORS = 1 };
 #endif
 enum {
-    ATTN_KEY_PART = 16, /* keys that stay in the first cache while all queries pass */
-    ATTN_FEW = 16       /* queries of a tile that waits for memory: it fetches ahead */
+    ATTN_FEW = 16 /* queries of a tile that waits for memory, not for arithmetic: it fetches ahead */
 };
 
 /* Asks for `bytes` bytes from p on; NULL: for nothing. */
@@ -63,11 +62,11 @@ QW_INLINE void score_lanes(const float *q, int64_t q_stride, const char *k, int6
 }
 
 /* scores[i][0 .. 4) = q_i k_j for a constant number of queries and the four keys at k. */
-QW_INLINE void score_tile(const float *q, int64_t q_stride, const char *k, int64_t hd, int32_t dtype,
-                          float *scores, const int queries)
+QW_INLINE void score_tile(const float *q, int64_t q_stride, const char *k, int64_t row, int64_t hd,
+                          int32_t dtype, float *scores, const int queries)
 {
     vf sum[4][4];
-    const int64_t row = hd * (dtype == QW_F32 ? 4 : 2), whole = hd / VF_LANES * VF_LANES;
+    const int64_t whole = hd / VF_LANES * VF_LANES;
     QW_UNROLL
     for (int i = 0; i < queries; i++)
         sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = vf_zero();
@@ -86,29 +85,51 @@ QW_INLINE void score_tile(const float *q, int64_t q_stride, const char *k, int64
         vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_KV_BLOCK);
 }
 
-/* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4.
- * Meanwhile as much is fetched at `ahead`. */
+/* Rows of a block as float32 in t->panel: `columns` elements from column d on, `stride` floats apart. */
+QW_INLINE void attn_pack(const qw_attn_tile *t, const char *from, int64_t rows, int64_t d, int64_t columns,
+                         int64_t stride, int32_t dtype)
+{
+    for (int64_t j = 0; j < rows; j++)
+        for (int64_t c = 0; c < columns; c += VF_LANES)
+            vf_store(t->panel + j * stride + c, load_as(from, dtype, j * t->hd + d + c, columns - c));
+}
+
+/* Scores of the queries first .. end and some keys from `key` on, which lie at k. Meanwhile as much is
+ * fetched at `ahead`. */
+QW_INLINE void score_queries(const qw_attn_tile *t, int64_t first, int64_t end, const char *k, int64_t key,
+                             int64_t keys, int64_t row, int32_t dtype, const char *ahead)
+{
+    float *scores = t->scores + key;
+    int64_t i = first;
+    for (; i + ATTN_KEY_QUERIES <= end; i += ATTN_KEY_QUERIES, ahead = NULL)
+        for (int64_t j = 0; j < keys; j += 4) {
+            fetch_ahead(ahead == NULL ? NULL : ahead + j * row, 4 * row);
+            score_tile(t->q + i * t->width, t->width, k + j * row, row, t->hd, dtype,
+                       scores + i * QW_KV_BLOCK + j, ATTN_KEY_QUERIES);
+        }
+    for (; i < end; i++, ahead = NULL)
+        for (int64_t j = 0; j < keys; j += 4) {
+            fetch_ahead(ahead == NULL ? NULL : ahead + j * row, 4 * row);
+            score_tile(t->q + i * t->width, t->width, k + j * row, row, t->hd, dtype,
+                       scores + i * QW_KV_BLOCK + j, 1);
+        }
+}
+
+/* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4. For
+ * many queries, keys are widened once; for few, as much as they are is fetched at `ahead`. */
 QW_INLINE void score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries, int64_t keys,
                            int32_t dtype, const char *ahead)
 {
     const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2), end = first + queries;
-    for (int64_t part = 0; part < keys; part += ATTN_KEY_PART) {
-        const int64_t stop = part + ATTN_KEY_PART < keys ? part + ATTN_KEY_PART : keys;
-        int64_t i = first;
-        for (; i + ATTN_KEY_QUERIES <= end; i += ATTN_KEY_QUERIES)
-            for (int64_t j = part; j < stop; j += 4) {
-                if (i == first && ahead != NULL)
-                    fetch_ahead(ahead + j * row, 4 * row);
-                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
-                           t->scores + i * QW_KV_BLOCK + j, ATTN_KEY_QUERIES);
-            }
-        for (; i < end; i++)
-            for (int64_t j = part; j < stop; j += 4) {
-                if (i == first && ahead != NULL)
-                    fetch_ahead(ahead + j * row, 4 * row);
-                score_tile(t->q + i * t->width, t->width, k + j * row, t->hd, dtype,
-                           t->scores + i * QW_KV_BLOCK + j, 1);
-            }
+    for (int64_t j = 0; j < keys; j += QW_ATTN_KEYS) {
+        const int64_t n = keys - j < QW_ATTN_KEYS ? keys - j : QW_ATTN_KEYS;
+        if (dtype != QW_F32 && queries > ATTN_FEW) {
+            attn_pack(t, k + j * row, (n + 3) / 4 * 4, 0, t->hd, t->width, dtype);
+            score_queries(t, first, end, (const char *)t->panel, j, n, t->width * 4, QW_F32, NULL);
+        } else {
+            score_queries(t, first, end, k + j * row, j, n, row, dtype,
+                          ahead == NULL ? NULL : ahead + j * row);
+        }
     }
 }
 
@@ -135,15 +156,14 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
     *sum = vf_sum(vf_add(vf_add(x[0], x[1]), vf_add(x[2], x[3])));
 }
 
-/* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; the last vector has `lanes` elements of V.
- * Meanwhile keys x vectors x 16 elements are fetched at `ahead`. */
-QW_INLINE void value_tile(const qw_attn_tile *t, const char *v, int64_t query, int64_t keys, int32_t dtype,
-                          float *acc, int64_t d, int64_t lanes, const char *ahead, const int queries,
+/* acc[i][0 .. vectors) = sum over j < keys of p[i][j] v[j]; rows of V are `row` bytes apart, and the last
+ * vector has `lanes` elements. Meanwhile as much is fetched at `ahead`. */
+QW_INLINE void value_tile(const float *p, const char *v, int64_t row, int64_t keys, int32_t dtype, float *acc,
+                          int64_t width, int64_t lanes, const char *ahead, const int queries,
                           const int vectors)
 {
     vf sum[4][4];
-    const int64_t size = dtype == QW_F32 ? 4 : 2, step = vectors * VF_LANES * size;
-    const float *p = t->scores + query * QW_KV_BLOCK;
+    const int64_t step = vectors * VF_LANES * (dtype == QW_F32 ? 4 : 2);
     QW_UNROLL
     for (int i = 0; i < queries; i++)
         QW_UNROLL
@@ -153,7 +173,7 @@ QW_INLINE void value_tile(const qw_attn_tile *t, const char *v, int64_t query, i
         vf value[4];
         QW_UNROLL
         for (int c = 0; c < vectors; c++)
-            value[c] = load_as(v + (j * t->hd + d) * size, dtype, c * VF_LANES, lanes);
+            value[c] = load_as(v + j * row, dtype, c * VF_LANES, lanes);
         if (ahead != NULL)
             fetch_ahead(ahead + j * step, step);
         QW_UNROLL
@@ -168,26 +188,46 @@ QW_INLINE void value_tile(const qw_attn_tile *t, const char *v, int64_t query, i
     for (int i = 0; i < queries; i++)
         QW_UNROLL
     for (int c = 0; c < vectors; c++)
-        vf_store(acc + (query + i) * t->width + d + c * VF_LANES, sum[i][c]);
+        vf_store(acc + i * width + c * VF_LANES, sum[i][c]);
 }
 
-/* acc = sum over j < keys of p_j v_j for `queries` queries. Meanwhile a block is fetched at `ahead`. */
+/* The same for the queries first .. end; `acc` is that of query 0. */
+QW_INLINE void value_queries(const qw_attn_tile *t, int64_t first, int64_t end, const char *v, int64_t row,
+                             int64_t keys, int32_t dtype, float *acc, int64_t lanes, const char *ahead,
+                             const int vectors)
+{
+    const float *p = t->scores;
+    int64_t i = first;
+    for (; i + ATTN_VALUE_QUERIES <= end; i += ATTN_VALUE_QUERIES, ahead = NULL)
+        value_tile(p + i * QW_KV_BLOCK, v, row, keys, dtype, acc + i * t->width, t->width, lanes, ahead,
+                   ATTN_VALUE_QUERIES, vectors);
+    for (; i < end; i++, ahead = NULL)
+        value_tile(p + i * QW_KV_BLOCK, v, row, keys, dtype, acc + i * t->width, t->width, lanes, ahead, 1,
+                   vectors);
+}
+
+/* acc = sum over j < keys of p_j v_j for `queries` queries, some columns of V at a time. For many queries
+ * these columns are moved together and widened once; for few, a block is fetched at `ahead`. */
 QW_INLINE void value_block(const qw_attn_tile *t, const char *v, int64_t first, int64_t queries, int64_t keys,
                            int32_t dtype, float *acc, const char *ahead)
 {
+    enum { COLUMNS = ATTN_VECTORS * VF_LANES };
     const int64_t size = dtype == QW_F32 ? 4 : 2, end = first + queries;
+    const char *packed = (const char *)t->panel;
     int64_t d = 0;
-    for (; d + ATTN_VECTORS * VF_LANES <= t->hd; d += ATTN_VECTORS * VF_LANES) {
+    for (; d + COLUMNS <= t->hd; d += COLUMNS) {
         const char *next = ahead == NULL ? NULL : ahead + d * QW_KV_BLOCK * size;
-        int64_t i = first;
-        for (; i + ATTN_VALUE_QUERIES <= end; i += ATTN_VALUE_QUERIES, next = NULL)
-            value_tile(t, v, i, keys, dtype, acc, d, VF_LANES, next, ATTN_VALUE_QUERIES, ATTN_VECTORS);
-        for (; i < end; i++, next = NULL)
-            value_tile(t, v, i, keys, dtype, acc, d, VF_LANES, next, 1, ATTN_VECTORS);
+        if (queries > ATTN_FEW) {
+            attn_pack(t, v, keys, d, COLUMNS, COLUMNS, dtype);
+            value_queries(t, first, end, packed, COLUMNS * 4, keys, QW_F32, acc + d, VF_LANES, NULL,
+                          ATTN_VECTORS);
+        } else {
+            value_queries(t, first, end, v + d * size, t->hd * size, keys, dtype, acc + d, VF_LANES, next,
+                          ATTN_VECTORS);
+        }
     }
     for (; d < t->hd; d += VF_LANES)
-        for (int64_t i = first; i < end; i++)
-            value_tile(t, v, i, keys, dtype, acc, d, t->hd - d, NULL, 1, 1);
+        value_queries(t, first, end, v + d * size, t->hd * size, keys, dtype, acc + d, t->hd - d, NULL, 1);
 }
 
 /* (max, sum, acc) of query i: `into` takes in `from`, which comes later in the context. */

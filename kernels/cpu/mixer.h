@@ -28,6 +28,8 @@ typedef struct qw_rope_head {
 
 enum {
     QW_ATTN_SPAN = 4,     /* blocks that merge into one partial result */
+    QW_ATTN_KEYS = 16,    /* whose rows stay in the first cache while all queries of a tile pass */
+    QW_ATTN_PANEL = 64,   /* columns of V that do so, at most */
     QW_ATTN_QUERIES = 64, /* of a tile; more only where one row has more heads per KV head */
 };
 
@@ -46,6 +48,7 @@ typedef struct qw_attn_tile {
     int64_t value_offset, block_stride; /* bytes */
     const int32_t *table;               /* block of the cache that holds tokens 64 i .. */
     float *scores;                      /* [queries][64] */
+    float *panel;                       /* [16][width] of K or [64][QW_ATTN_PANEL] of V */
     qw_attn_partial block, span;
 } qw_attn_tile;
 

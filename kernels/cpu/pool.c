@@ -11,7 +11,7 @@
  *
  * The caller closes the loop when the items have run out and then waits for those inside. A worker that
  * was still asleep has missed it, which costs nothing. */
-enum { INSIDE = 0xffff, OPEN = 0x10000, SPINS = 400 };
+enum { INSIDE = 0xffff, OPEN = 0x10000, SPINS = 1000 };
 #define NUMBER_ONE ((uint64_t)1 << 32)
 #define NUMBER(word) ((word) >> 32)
 

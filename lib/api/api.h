@@ -4,8 +4,12 @@
 
 #include "lib/session/session.h"
 
+/* The size of a struct that ends with `field`: what the version that added the field had. */
+#define QW_SIZE_THROUGH(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
+
 /* Copies a caller's options struct (first member: uint32_t struct_size) over `known` bytes of ours. A shorter
- * struct leaves zeros ("as before"), but not shorter than `minimum`, what version 0.1 had; a longer one is
+ * struct leaves zeros ("as before"), but not shorter than `minimum`, what
+ * version 0.1 had (QW_SIZE_THROUGH its last field); a longer one is
  * accepted if its tail is zero. */
 qwen36_status qw_options_adopt(void *ours, size_t known, const void *given, size_t minimum,
                                qwen36_error *error);

@@ -24,7 +24,8 @@ qwen36_status qwen36_decoder_create(const qwen36_tokenizer *tokenizer, const qwe
     if (!qw_tokenizer_is_ours(tokenizer))
         return qw_tokenizer_fail_forked(error);
     if (options != NULL)
-        status = qw_options_adopt(&own, sizeof own, options, sizeof own, error);
+        status = qw_options_adopt(&own, sizeof own, options,
+                                  QW_SIZE_THROUGH(qwen36_decoder_options, stop_count), error);
     if (status != QWEN36_OK)
         return status;
     if ((own.flags & ~QWEN36_DECODE_SKIP_SPECIAL) != 0)

@@ -175,7 +175,8 @@ static qwen36_status adopt(const qwen36_generate_options *given, qwen36_generate
     *ours = generate_defaults();
     if (given == NULL)
         return QWEN36_OK;
-    qwen36_status status = qw_options_adopt(ours, sizeof *ours, given, sizeof *ours, error);
+    qwen36_status status = qw_options_adopt(ours, sizeof *ours, given,
+                                            QW_SIZE_THROUGH(qwen36_generate_options, stop_count), error);
     if (status == QWEN36_OK && ours->max_tokens < 0)
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "max_tokens is %d, below 0", ours->max_tokens);
     if (status == QWEN36_OK && (ours->ignore_end_tokens < 0 || ours->ignore_end_tokens > 1))

@@ -36,7 +36,7 @@ qwen36_status qwen36_session_set_sampling(qwen36_session *session, const qwen36_
     if (sampling == NULL)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "the sampling options are NULL");
     qwen36_sampling ours;
-    status = qw_options_adopt(&ours, sizeof ours, sampling, sizeof ours, error);
+    status = qw_options_adopt(&ours, sizeof ours, sampling, QW_SIZE_THROUGH(qwen36_sampling, stream), error);
     ours.struct_size = sizeof ours;
     return status == QWEN36_OK ? qw_sampler_set_options(&session->sampler, &ours, error) : status;
 }

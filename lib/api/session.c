@@ -28,7 +28,8 @@ static qwen36_status adopt(const qwen36_model *model, const qwen36_session_optio
     *ours = session_defaults(model);
     if (given == NULL)
         return QWEN36_OK;
-    qwen36_status status = qw_options_adopt(ours, sizeof *ours, given, sizeof *ours, error);
+    qwen36_status status =
+        qw_options_adopt(ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_session_options, user), error);
     if (status == QWEN36_OK && (ours->context_length < 1 || ours->context_length > model->context))
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "context_length is %d, outside 1..%d",
                          ours->context_length, model->context);

@@ -15,8 +15,10 @@ static qwen36_status adopt_budget(const qwen36_model *model, const qwen36_step_o
                                   int32_t *budget, qwen36_error *error)
 {
     qwen36_step_options ours = {sizeof ours, model->max_rows};
-    qwen36_status status =
-        given == NULL ? QWEN36_OK : qw_options_adopt(&ours, sizeof ours, given, sizeof ours, error);
+    qwen36_status status = given == NULL
+                               ? QWEN36_OK
+                               : qw_options_adopt(&ours, sizeof ours, given,
+                                                  QW_SIZE_THROUGH(qwen36_step_options, max_tokens), error);
     if (status == QWEN36_OK && (ours.max_tokens < 1 || ours.max_tokens > model->max_rows))
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "max_tokens is %d, outside 1..%d", ours.max_tokens,
                          model->max_rows);

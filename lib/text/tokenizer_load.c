@@ -43,7 +43,9 @@ qwen36_status qw_tokenizer_load(const qw_allocator *allocator, const char *direc
         sources[i].text = texts[i];
     }
     if (status == QWEN36_OK && texts[0] == NULL)
-        status = qw_fail(error, QWEN36_ERROR_NO_TOKENIZER, "%s does not exist", paths[0]);
+        status = qw_directory_exists(directory)
+                     ? qw_fail(error, QWEN36_ERROR_NO_TOKENIZER, "%s does not exist", paths[0])
+                     : qw_fail(error, QWEN36_ERROR_FILE_NOT_FOUND, "%s: no such directory", directory);
     if (status == QWEN36_OK)
         status = qw_tokenizer_parse(allocator, &sources[0], &sources[1], out, error);
     for (int i = 0; i < 2; i++) {

@@ -33,10 +33,14 @@ def skip(reason):
 
 
 def run(command, **options):
-    """The finished process, its two outputs together as text."""
+    """The finished process, its two outputs together as text; status 127 where there is no such program."""
+    words = [str(word) for word in command]
     options.setdefault("cwd", ROOT)
-    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          stdin=subprocess.DEVNULL, text=True, **options)
+    try:
+        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                              text=True, **options)
+    except FileNotFoundError as error:
+        return subprocess.CompletedProcess(words, 127, str(error))
 
 
 def succeeds(command, text="", **options):
