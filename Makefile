@@ -108,7 +108,7 @@ LIB_FLAGS = -g -fPIC -fvisibility=hidden $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_
 TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(if $(INPROCESS),-DQW_TEST_INPROCESS) $(CFLAGS)
 EXAMPLE_FLAGS = -O2 -g -Iinclude -Iexamples $(CFLAGS)
 LINK = $(CC) -pthread $(SANITIZE_L) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS = -lcjson -lpcre2-8 -lutf8proc -lpthread
+LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd -lpthread
 
 ifeq ($(V),1)
 say = @:

@@ -48,6 +48,7 @@ look() {
     need libcjson-dev compiles cjson/cJSON.h
     need libpcre2-dev sh -c 'printf "#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n" | gcc -fsyntax-only -x c -'
     need libutf8proc-dev compiles utf8proc.h
+    need libmd-dev compiles sha2.h
     [ "$job" = test ] || return 0
     need "$cxx" have "$cxx"
     need pkg-config have pkg-config
@@ -128,7 +129,8 @@ arm64() {
                 -o Dir::State::Lists="$top/lists" -o Dir::Cache="$top/cache" -o Dir::State::status="$top/status" "$@"
         }
         foreign update >/dev/null
-        foreign download libcjson1 libcjson-dev libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev >/dev/null
+        foreign download libcjson1 libcjson-dev libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev \
+            libmd0 libmd-dev >/dev/null
         for package in *.deb; do dpkg -x "$package" "$top"; done
     )
     rm -rf $folder/lists $folder/cache $folder/packages $folder/status

@@ -70,10 +70,13 @@ static const qw_chat_dialect *nearest(const char *text, size_t length)
 /* As jinja does, not counting one line break at the end. */
 static void recognize(qwen36_chat_template *chat, const char *text, size_t length)
 {
-    unsigned char digest[QW_SHA256_SIZE];
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    SHA2_CTX sha256;
     if (length > 0 && text[length - 1] == '\n')
         length--;
-    qw_sha256(text, length, digest);
+    SHA256Init(&sha256);
+    SHA256Update(&sha256, (const uint8_t *)text, length);
+    SHA256Final(digest, &sha256);
     for (size_t i = 0; i < QW_COUNT_OF(DIALECTS); i++)
         if (memcmp(DIALECTS[i].digest, digest, sizeof digest) == 0) {
             chat->dialect = &DIALECTS[i];

@@ -6,7 +6,9 @@
 #ifndef QW_TEXT_CHAT_TEMPLATE_H
 #define QW_TEXT_CHAT_TEMPLATE_H
 
-#include "lib/base/sha256.h"
+#include "lib/base/base.h"
+
+#include <sha2.h>
 
 /* When a template does what an option asks for; the option itself may be unset. */
 typedef enum qw_chat_when {
@@ -17,7 +19,7 @@ typedef enum qw_chat_when {
 
 typedef struct qw_chat_dialect {
     const char *name;
-    unsigned char digest[QW_SHA256_SIZE]; /* of its text, without a line break at the end */
+    uint8_t digest[SHA256_DIGEST_LENGTH]; /* of its text, without a line break at the end */
     qw_chat_when thinks;                  /* the answer begins inside <think>: enable_thinking */
     qw_chat_when preserves_thinking;      /* of turns before the last query: preserve_thinking */
     bool splits_thinking;  /* looks for </think> in the content of an answer without reasoning_content */

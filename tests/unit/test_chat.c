@@ -233,24 +233,6 @@ TEST(chat, unknown_templates_are_refused)
     CHECK_TEXT(qwen36_chat_template_name(NULL), "unknown");
 }
 
-TEST(chat, sha256)
-{
-    static const struct {
-        size_t length; /* of a text of 'a' */
-        unsigned char begin[4];
-    } known[] = {
-        {0, {0xe3, 0xb0, 0xc4, 0x42}},  {1, {0xca, 0x97, 0x81, 0x12}},  {55, {0x9f, 0x43, 0x90, 0xf8}},
-        {56, {0xb3, 0x54, 0x39, 0xa4}}, {64, {0xff, 0xe0, 0x54, 0xfe}}, {1000, {0x41, 0xed, 0xec, 0xe4}},
-    };
-    char text[1000];
-    unsigned char digest[QW_SHA256_SIZE];
-    memset(text, 'a', sizeof text);
-    for (size_t i = 0; i < QW_COUNT_OF(known); i++) {
-        qw_sha256(text, known[i].length, digest);
-        CHECK_MSG(memcmp(digest, known[i].begin, 4) == 0, "%zu bytes", known[i].length);
-    }
-}
-
 /* ---- what differs between the templates
  * -------------------------------------------------------------------------- */
 

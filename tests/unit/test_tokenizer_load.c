@@ -224,7 +224,8 @@ TEST(tokenizer_load, unreadable_files)
     qwen36_tokenizer *t = NULL;
     qwen36_error error = QWEN36_ERROR_INIT;
     snprintf(path, sizeof path, "%s/absent", directory);
-    CHECK_INT(qwen36_tokenizer_load(path, NULL, &t, &error), QWEN36_ERROR_NO_TOKENIZER);
+    CHECK_INT(qwen36_tokenizer_load(path, NULL, &t, &error), QWEN36_ERROR_FILE_NOT_FOUND);
+    CHECK_INT(qwen36_tokenizer_load(directory, NULL, &t, &error), QWEN36_ERROR_NO_TOKENIZER);
     snprintf(path, sizeof path, "%s/tokenizer.json", directory);
     test_write_file(path, "", 0);
     CHECK_INT(qwen36_tokenizer_load(directory, NULL, &t, &error), QWEN36_ERROR_JSON);

@@ -5,7 +5,8 @@ usage: reference.py WORK_DIR MODEL_DIR OUT_DIR
 Writes OUT_DIR/reference.json and the held-out texts it was measured on. Every
 document is scored from its first token with nothing before it: `nll` is the
 sum over its tokens 1..n-1 of -log softmax over all rows of the matrix (float32
-logits and log-softmax, float64 sum). `drafts` are first drafts of the MTP head
+logits and log-softmax, float64 sum); `nll_without_padding` leaves the padding
+rows, whose ids mean no token, out of the softmax. `drafts` are first drafts of the MTP head
 with the document's own tokens: entry t is its choice for token t+2, to be
 compared with the main model's choice `targets[t]` for the same token.
 """
@@ -53,31 +54,41 @@ def choose_documents(work, tokenizer):
     return chosen
 
 
-def score(model, head, ids):
-    """(nll, argmax ids of the model, argmax ids of the MTP head)."""
+def token_rows(directory):
+    added = json.loads((directory / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+    return max(map(int, added)) + 1
+
+
+def negative_log_likelihood(logits, ids):
+    logs = logits[:-1].log_softmax(-1).gather(-1, ids[1:, None])
+    return -logs.double().sum().item()
+
+
+def score(model, head, ids, rows):
+    """(nll, nll without padding, argmax ids of the model, and of the MTP head)."""
     ids = torch.tensor([ids])
     hidden = model.model(ids).last_hidden_state
     logits = model.lm_head(hidden)[0]
-    logs = logits.log_softmax(-1)[:-1].gather(-1, ids[0, 1:, None])
     drafts = head(model, hidden[:, :-1], ids[:, 1:])[0].argmax(-1)
-    return -logs.double().sum().item(), logits.argmax(-1), drafts
+    nll = [negative_log_likelihood(x, ids[0]) for x in (logits, logits[:, :rows])]
+    return *nll, logits.argmax(-1), drafts
 
 
-def score_documents(model, head, tokenizer, documents):
+def score_documents(model, head, tokenizer, documents, rows):
     entries = []
     for name, text in documents.items():
         ids = tokenizer.encode(text).ids
-        nll, choices, drafts = score(model, head, ids)
+        nll, unpadded, choices, drafts = score(model, head, ids, rows)
         entries.append({
             "source": name, "file": f"held-out-{name}.txt", "bytes": len(text.encode()),
             "ids": ids, "predicted": len(ids) - 1, "nll": nll,
-            "perplexity": math.exp(nll / (len(ids) - 1)),
+            "nll_without_padding": unpadded, "perplexity": math.exp(nll / (len(ids) - 1)),
             "drafts": drafts[:DRAFTS_EACH].tolist(),
             "targets": choices[1:DRAFTS_EACH + 1].tolist()})
     return entries
 
 
-def continuations(model, head, tokenizer):
+def continuations(model, head, tokenizer, rows):
     """Greedy continuations whose every choice is clear by more than GAP."""
     found = []
     for prompt in PROMPTS:
@@ -90,7 +101,7 @@ def continuations(model, head, tokenizer):
         clear = gap > GAP and logits.argmax(-1).tolist() == out[len(ids):].tolist()
         if clear and len(out) == len(ids) + NEW_TOKENS and len(found) < PROMPTS_WANTED:
             new = out[len(ids):].tolist()
-            _, choices, drafts = score(model, head, out.tolist())
+            choices, drafts = score(model, head, out.tolist(), rows)[2:]
             equal = (drafts == choices[1:])[len(ids) - 1:].sum().item()
             found.append({"prompt": prompt, "prompt_ids": ids, "ids": new,
                           "text": tokenizer.decode(new, skip_special_tokens=False),
@@ -100,11 +111,14 @@ def continuations(model, head, tokenizer):
 
 
 def totals(entries):
-    nll, predicted = sum(e["nll"] for e in entries), sum(e["predicted"] for e in entries)
-    size = sum(e["bytes"] for e in entries)
+    total = lambda key: sum(e[key] for e in entries)
+    nll, unpadded = total("nll"), total("nll_without_padding")
+    predicted, size = total("predicted"), total("bytes")
     pairs = [d == t for e in entries for d, t in zip(e["drafts"], e["targets"])]
     return {"documents": len(entries), "predicted": predicted, "nll": nll,
-            "perplexity": math.exp(nll / predicted), "bits_per_byte": nll / size / math.log(2),
+            "nll_without_padding": unpadded, "perplexity": math.exp(nll / predicted),
+            "perplexity_without_padding": math.exp(unpadded / predicted),
+            "bits_per_byte": nll / size / math.log(2),
             "perplexity_per_byte": math.exp(nll / size),
             "drafts": len(pairs), "drafts_accepted": sum(pairs)}
 
@@ -113,17 +127,17 @@ def totals(entries):
 def main(work, directory, out):
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-    model, head = load_language_model(directory), DraftHead(directory)
+    model, head, rows = load_language_model(directory), DraftHead(directory), token_rows(directory)
     documents = choose_documents(work, tokenizer)
     for name, text in documents.items():
         (out / f"held-out-{name}.txt").write_text(text, encoding="utf-8")
-    entries = score_documents(model, head, tokenizer, documents)
+    entries = score_documents(model, head, tokenizer, documents, rows)
     weights = (directory / "model.safetensors").read_bytes()
     result = {
         "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}, float32",
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "total": totals(entries),
-        "continuations": continuations(model, head, tokenizer),
+        "continuations": continuations(model, head, tokenizer, rows),
         "documents": entries,
     }
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
