@@ -195,6 +195,7 @@ int main(int argc, char **argv)
     qwen36_status status = qwen36_generate(session, &options, &result, &error);
     signal(SIGINT, SIG_DFL);
     putchar('\n');
+    fflush(stdout);
     check(PROGRAM, status, &error);
     if (!a.quiet)
         report(&result);

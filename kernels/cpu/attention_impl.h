@@ -22,7 +22,7 @@
 #if defined(QW_TIER_AVX512)
 enum { ATTN_KEY_QUERIES = 4, ATTN_KEYS = 4, ATTN_VALUE_QUERIES = 4, ATTN_VECTORS = 4 };
 #elif defined(QW_TIER_AVX2)
-enum { ATTN_KEY_QUERIES = 2, ATTN_KEYS = 2, ATTN_VALUE_QUERIES = 4, ATTN_VECTORS = 1 };
+enum { ATTN_KEY_QUERIES = 1, ATTN_KEYS = 4, ATTN_VALUE_QUERIES = 2, ATTN_VECTORS = 2 };
 #else
 enum { ATTN_KEY_QUERIES = 1, ATTN_KEYS = 1, ATTN_VALUE_QUERIES = 2, ATTN_VECTORS = 1 };
 #endif
@@ -217,7 +217,7 @@ QW_INLINE void value_block(const qw_attn_tile *t, const char *v, int64_t first, 
     int64_t d = 0;
     for (; d + COLUMNS <= t->hd; d += COLUMNS) {
         const char *next = ahead == NULL ? NULL : ahead + d * QW_KV_BLOCK * size;
-        if (queries > ATTN_FEW) {
+        if (dtype != QW_F32 && queries > ATTN_FEW) {
             attn_pack(t, v, keys, d, COLUMNS, COLUMNS, dtype);
             value_queries(t, first, end, packed, COLUMNS * 4, keys, QW_F32, acc + d, VF_LANES, NULL,
                           ATTN_VECTORS);
