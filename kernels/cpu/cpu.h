@@ -12,7 +12,6 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"
 #include "lib/backend.h"
-#include "lib/weights/dtype.h"
 
 typedef struct qw_cpu {
     const qw_allocator *allocator;

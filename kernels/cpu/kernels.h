@@ -6,8 +6,7 @@
 #define QW_CPU_KERNELS_H
 
 #include "kernels/cpu/mixer.h"
-#include "lib/base/base.h"
-#include "lib/weights/dtype.h"
+#include "lib/backend.h"
 
 /* A block of dot products: y[r][n] = sum over i < k of w[n][i] * x[row(r)][i], for r < rows and n < columns,
  * where row(r) is x_row[r], or r when x_row is NULL. Partial sums in lanes, i ascending by a whole vector

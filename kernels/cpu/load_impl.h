@@ -4,7 +4,6 @@
 #define QW_CPU_LOAD_IMPL_H
 
 #include "kernels/cpu/simd.h"
-#include "lib/weights/dtype.h"
 
 /* Elements i .. i + 15 of an array of float32, BF16 or F16; only the first n lanes, the others zero. Where
  * dtype and n are constants, one instruction or two remain. */

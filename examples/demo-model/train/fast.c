@@ -16,8 +16,7 @@ typedef float row[D];
 
 /* S <- decay S; e = v - S'k; S <- S + k (beta e)'. Leaves the decayed state in
  * `decayed` when the caller wants it. */
-static void advance(row *S, row *decayed, const float *k, const float *v,
-                    float decay, float beta, float *e)
+static void advance(row *S, row *decayed, const float *k, const float *v, float decay, float beta, float *e)
 {
     row r = {0};
     for (int i = 0; i < D; i++)
@@ -37,9 +36,8 @@ static void advance(row *S, row *decayed, const float *k, const float *v,
 }
 
 /* checkpoints: [B,nv,T/BLOCK,D,D], the state before each block. */
-void delta_forward(int B, int T, int nk, int nv, const float *q, const float *k,
-                   const float *v, const float *g, const float *beta, float *o,
-                   float *checkpoints)
+void delta_forward(int B, int T, int nk, int nv, const float *q, const float *k, const float *v,
+                   const float *g, const float *beta, float *o, float *checkpoints)
 {
 #pragma omp parallel for schedule(dynamic)
     for (int job = 0; job < B * nv; job++) {
@@ -61,9 +59,8 @@ void delta_forward(int B, int T, int nk, int nv, const float *q, const float *k,
 
 /* One token of the backward pass. S is the decayed state, dS the gradient of
  * the state after the token on entry and of the state before it on return. */
-static void retreat(row *S, row *dS, const float *q, const float *k, const float *e,
-                    float decay, float beta, const float *d_o, float *dq, float *dk,
-                    float *dv, float *dg, float *dbeta)
+static void retreat(row *S, row *dS, const float *q, const float *k, const float *e, float decay, float beta,
+                    const float *d_o, float *dq, float *dk, float *dv, float *dg, float *dbeta)
 {
     row dd = {0};
     float eo = 0, db = 0, decay_gradient = 0;
@@ -98,9 +95,9 @@ static void retreat(row *S, row *dS, const float *q, const float *k, const float
 }
 
 /* dq and dk must be zero on entry. */
-void delta_backward(int B, int T, int nk, int nv, const float *q, const float *k,
-                    const float *v, const float *g, const float *beta, const float *checkpoints,
-                    const float *d_o, float *dq, float *dk, float *dv, float *dg, float *dbeta)
+void delta_backward(int B, int T, int nk, int nv, const float *q, const float *k, const float *v,
+                    const float *g, const float *beta, const float *checkpoints, const float *d_o, float *dq,
+                    float *dk, float *dv, float *dg, float *dbeta)
 {
     int repeat = nv / nk;
 #pragma omp parallel for schedule(dynamic)
@@ -119,8 +116,8 @@ void delta_backward(int B, int T, int nk, int nv, const float *q, const float *k
                 for (int i = BLOCK - 1; i >= 0; i--) {
                     size_t at = (size_t)b * T + block * BLOCK + i, hv = at * nv + h;
                     size_t kv = (at * nk + kh) * D;
-                    retreat(states[i], dS, q + kv, k + kv, e[i], expf(g[hv]), beta[hv],
-                            d_o + hv * D, dq + kv, dk + kv, dv + hv * D, dg + hv, dbeta + hv);
+                    retreat(states[i], dS, q + kv, k + kv, e[i], expf(g[hv]), beta[hv], d_o + hv * D, dq + kv,
+                            dk + kv, dv + hv * D, dg + hv, dbeta + hv);
                 }
             }
         }
@@ -153,8 +150,7 @@ void conv_forward(int B, int T, int W, const float *u, const float *w, float *y)
 }
 
 /* du must be zero on entry; dw [B,TAPS,W] also, one slice per batch row. */
-void conv_backward(int B, int T, int W, const float *u, const float *w, const float *dy,
-                   float *du, float *dw)
+void conv_backward(int B, int T, int W, const float *u, const float *w, const float *dy, float *du, float *dw)
 {
 #pragma omp parallel for
     for (int b = 0; b < B; b++) {
