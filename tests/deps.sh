@@ -61,6 +61,7 @@ look() {
     need gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdlib.h
     need qemu-user have qemu-aarch64
+    need locales test -e /usr/share/i18n/locales/de_DE
     need cargo have cargo
     need bindgen have bindgen
     need python3 have "$python"
@@ -111,6 +112,13 @@ tokenizer() {
     $line >/dev/null
 }
 
+# A locale whose decimal point is a comma, for the tests alone ($LOCPATH).
+comma() {
+    [ ! -d build/locale/de_DE.UTF-8 ] || return 0
+    mkdir -p build/locale
+    localedef -i de_DE -f UTF-8 build/locale/de_DE.UTF-8 >/dev/null
+}
+
 # Unpacked, not installed: the machine's own list of architectures stays as it is.
 arm64() {
     folder=build/arm64
@@ -141,4 +149,5 @@ packages
 [ "$job" = test ] || exit 0
 environment
 tokenizer
+comma
 arm64

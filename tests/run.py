@@ -53,7 +53,8 @@ class Tally:
 
 def execute(command, timeout, **environment):
     """(exit status, output) of a command in a process group of its own; status None: it ran out of time."""
-    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, env={**os.environ, **environment},
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT,
+                               env={**os.environ, "LOCPATH": str(ROOT / "build/locale"), **environment},
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True)
     try:

@@ -150,7 +150,7 @@ static bool world_run(world *w, int32_t tier, int32_t threads, const mix_plan *p
         return false;
     out->c = malloc(rows * (size_t)w->channels * sizeof(float));
     out->o = malloc(values * sizeof(float));
-    out->states = malloc(states * sizeof(float));
+    out->states = aligned_alloc(64, (states * sizeof(float) + 63) / 64 * 64); /* as a backend would */
     memset(out->c, 0xff, rows * (size_t)w->channels * sizeof(float));
     memset(out->o, 0xff, values * sizeof(float));
     memset(out->states, 0xff, states * sizeof(float));

@@ -276,7 +276,7 @@ TEST(json, decimal_comma)
     }
     setlocale(LC_ALL, "C");
     if (!found)
-        test_skip("no locale with another decimal point is installed");
+        SKIP("no locale with another decimal point is installed");
 }
 
 static void *parse_often(void *result)

@@ -238,7 +238,7 @@ TEST(tokenizer_load, unreadable_files)
 TEST(tokenizer_load, decimal_comma)
 {
     if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL && setlocale(LC_ALL, "fr_FR.UTF-8") == NULL)
-        test_skip("no locale with a decimal comma is installed");
+        SKIP("no locale with a decimal comma is installed");
     qwen36_tokenizer *t = fixture_tokenizer(NULL);
     CHECK_TEXT(fixture_ids(t, "hello \xc3\xa9", 8, 0), "259 32 270");
     qwen36_tokenizer_destroy(t);
