@@ -49,9 +49,10 @@
  *   A model, a tokenizer and a chat template may be used from any number of threads. A session and a
  *   decoder serve one caller at a time (they may move between threads); only qwen36_session_interrupt may be
  * called concurrently, also from a signal handler. Steps on one model are serialised inside. Callbacks run on
- * the calling thread while no lock is held, and must not call anything on the same model (QWEN36_ERROR_BUSY)
- * except qwen36_session_interrupt. In a child process after fork() every call on an object made before
- * returns QWEN36_ERROR_FORKED, except the destroy and release calls.
+ * the calling thread while no lock is held. They must not use the session that they are called for, and
+ * on_logits, which runs inside a step, no session of the same model: QWEN36_ERROR_BUSY, and a destroy does
+ * nothing; qwen36_session_interrupt is always allowed. In a child process after fork() every call on an
+ * object made before returns QWEN36_ERROR_FORKED, except the destroy and release calls.
  *
  * Text is UTF-8. Token ids are int32_t. Sizes in bytes are 64 bits. Since 0.1 unless said otherwise.
  */
@@ -160,7 +161,7 @@ QWEN36_API const char *qwen36_status_name(qwen36_status status);
 
 /* One line of text about the first failure of a call: what, where, and the values. Every call that
  * takes one clears it first, so after a success status is 0 and the message empty. Set struct_size,
- * e.g. `qwen36_error error = QWEN36_ERROR_INIT;`; another struct_size leaves it untouched. */
+ * e.g. `qwen36_error error = QWEN36_ERROR_INIT;`; a smaller struct_size leaves it untouched. */
 typedef struct qwen36_error {
     uint32_t struct_size;
     qwen36_status status; /* the status that the failing call returned */
@@ -186,8 +187,8 @@ typedef void *(*qwen36_allocate_fn)(void *user, size_t size, size_t alignment);
 typedef void (*qwen36_release_fn)(void *user, void *memory);
 
 typedef struct qwen36_allocator {
-    uint32_t struct_size;
-    uint32_t reserved; /* 0 */
+    uint32_t struct_size; /* exactly sizeof(qwen36_allocator): this struct does not grow */
+    uint32_t reserved;    /* 0 */
     qwen36_allocate_fn allocate;
     qwen36_release_fn release;
     void *user;
@@ -232,14 +233,15 @@ enum {
 
 typedef struct qwen36_model_options {
     uint32_t struct_size;
-    int32_t numerics;         /* QWEN36_NUMERICS_*; default FAST */
-    int32_t kv_dtype;         /* QWEN36_KV_*; default AUTO */
-    int32_t weights_access;   /* QWEN36_WEIGHTS_*; default MAP */
-    int32_t cpu_tier;         /* QWEN36_CPU_*; default AUTO */
-    int32_t threads;          /* workers incl. the calling thread, 1..1024; default: the processors that
-                                 this process may use (affinity and cgroup quota) */
-    int32_t max_sessions;     /* sessions that may exist at a time, 1..65536; default 4 */
-    int32_t context_length;   /* tokens per session, 1..; default 4096. The model's own limit applies too */
+    int32_t numerics;       /* QWEN36_NUMERICS_*; default FAST */
+    int32_t kv_dtype;       /* QWEN36_KV_*; default AUTO */
+    int32_t weights_access; /* QWEN36_WEIGHTS_*; default MAP */
+    int32_t cpu_tier;       /* QWEN36_CPU_*; default AUTO */
+    int32_t threads;        /* workers incl. the calling thread, 1..1024; default: the processors that
+                               this process may use (affinity and cgroup quota) */
+    int32_t max_sessions;   /* sessions that may exist at a time, 1..65536; default 4 */
+    int32_t context_length; /* tokens per session, 1..1073741823; default 4096. The model's own limit applies
+                               too */
     int32_t max_batch_tokens; /* rows of one step, 1..65536; default 512 */
     int32_t reserved;         /* 0 */
     uint64_t cache_bytes;     /* memory for KV blocks; default 0: what max_sessions x context_length needs */
@@ -469,7 +471,8 @@ QWEN36_API qwen36_status qwen36_session_sync(qwen36_session *session, const int3
                                              size_t *reused, qwen36_error *error);
 
 /* Shortens the timeline to its first `length` tokens, exactly: what follows is what a fresh session
- * with those tokens gives. Dropping only pending tokens keeps the logits; rewinding further makes
+ * with those tokens gives. Dropping only pending tokens keeps the logits that stand after the computed
+ * ones (none, if they were not wanted); rewinding further makes
  * tokens pending again (they are recomputed by the next step), with logits wanted after the last. */
 QWEN36_API qwen36_status qwen36_session_rewind(qwen36_session *session, size_t length, qwen36_error *error);
 

@@ -47,13 +47,20 @@ void qw_defaults_write(void *options, size_t size, const void *defaults, size_t 
     memcpy(options, &stored, sizeof stored);
 }
 
-qwen36_status qw_output_write(void *output, const void *values, size_t known, qwen36_error *error)
+qwen36_status qw_output_check(const void *output, size_t known, qwen36_error *error)
 {
     size_t size = struct_size(output);
     if (size < sizeof(uint32_t) || size > STRUCT_SIZE_MAX)
         return qw_fail(error, QWEN36_ERROR_STRUCT_SIZE, "struct_size is %zu, expected %zu", size, known);
-    qw_defaults_write(output, size, values, known);
     return QWEN36_OK;
+}
+
+qwen36_status qw_output_write(void *output, const void *values, size_t known, qwen36_error *error)
+{
+    qwen36_status status = qw_output_check(output, known, error);
+    if (status == QWEN36_OK)
+        qw_defaults_write(output, struct_size(output), values, known);
+    return status;
 }
 
 /* ---- the door ------------------------------------------------------------------------------------------ */

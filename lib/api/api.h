@@ -15,10 +15,11 @@ qwen36_status qw_options_adopt(void *ours, size_t known, const void *given, size
                                qwen36_error *error);
 /* Writes the first `size` bytes of defaults, struct_size included, and zeros beyond what is known. */
 void qw_defaults_write(void *options, size_t size, const void *defaults, size_t known);
-/* Fills a caller's output struct as far as both sides know it. */
+/* Whether a caller's output struct has a size that can be filled; fills it as far as both sides know it. */
+qwen36_status qw_output_check(const void *output, size_t known, qwen36_error *error);
 qwen36_status qw_output_write(void *output, const void *values, size_t known, qwen36_error *error);
 
-/* Clears the error; NULL, an object of a parent process, a call out of a callback. */
+/* Clears the error; NULL, an object of a parent process; for a session also a call out of a callback. */
 qwen36_status qw_enter_model(const qwen36_model *model, qwen36_error *error);
 qwen36_status qw_enter_session(const qwen36_session *session, qwen36_error *error);
 /* A set of sessions for step or sample: one model, no session twice; marks them in_call. On failure none is

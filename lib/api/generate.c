@@ -158,10 +158,10 @@ static qwen36_status generate(generation *g)
 {
     g->begin = qw_clock_seconds();
     g->result.finish = QWEN36_FINISH_ERROR;
-    qwen36_status status = want_last(g->session, g->error);
-    g->result.prompt_tokens = (uint64_t)(g->session->length - g->session->computed);
+    qwen36_status status = open_decoder(g);
     if (status == QWEN36_OK)
-        status = open_decoder(g);
+        status = want_last(g->session, g->error);
+    g->result.prompt_tokens = (uint64_t)(g->session->length - g->session->computed);
     if (status == QWEN36_OK)
         status = run(g);
     qwen36_decoder_destroy(g->decoder);
@@ -197,6 +197,8 @@ qwen36_status qwen36_generate(qwen36_session *session, const qwen36_generate_opt
     qwen36_status status = qw_enter_session(session, error);
     if (status == QWEN36_OK)
         status = adopt(options, &g.options, error);
+    if (status == QWEN36_OK && result != NULL) /* before anything is computed */
+        status = qw_output_check(result, sizeof g.result, error);
     g.result = (qwen36_generate_result){
         .struct_size = sizeof g.result, .finish = QWEN36_FINISH_ERROR, .stop = -1, .end_token = -1};
     if (status == QWEN36_OK) {
@@ -204,8 +206,7 @@ qwen36_status qwen36_generate(qwen36_session *session, const qwen36_generate_opt
         status = generate(&g);
         session->in_call = false;
     }
-    if (result == NULL)
-        return status;
-    qwen36_status written = qw_output_write(result, &g.result, sizeof g.result, error);
-    return status == QWEN36_OK ? written : status;
+    if (result != NULL)
+        qw_output_write(result, &g.result, sizeof g.result, NULL);
+    return status;
 }

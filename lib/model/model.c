@@ -30,9 +30,12 @@ static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options 
                  .max_rows = o->max_batch_tokens};
     s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
     s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
-    s->max_blocks = (int64_t)s->max_segments * ((s->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK);
-    return qw_cache_plan_make(dims, s->kv_dtype, s->max_sessions, s->context, o->cache_bytes, &s->cache,
-                              error);
+    qwen36_status status =
+        qw_cache_plan_make(dims, s->kv_dtype, s->max_sessions, s->context, o->cache_bytes, &s->cache, error);
+    /* No block stands in two tables, so a step lists each at most once. */
+    int64_t most = (int64_t)s->max_segments * ((s->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK);
+    s->max_blocks = QW_MIN(most, s->cache.blocks);
+    return status;
 }
 
 static qw_backend_config backend_config(const qw_allocator *allocator, const qw_log *log, const qw_dims *dims,
@@ -307,26 +310,35 @@ void qw_model_describe(const qwen36_model *m, qwen36_model_info *info)
 
 /* ---- the turn ------------------------------------------------------------------------------------------ */
 
+static bool has_turn(const qwen36_model *m)
+{
+    return m->turn_taken && qw_thread_is_current(m->turn_owner);
+}
+
 bool qw_model_has_turn(qwen36_model *m)
 {
     qw_mutex_lock(&m->lock);
-    bool mine = m->turn_taken && qw_thread_is_current(m->turn_owner);
+    bool mine = has_turn(m);
     qw_mutex_unlock(&m->lock);
     return mine;
 }
 
+/* By tickets: a thread that steps in a loop must not overtake those that wait. */
 qwen36_status qw_model_take_turn(qwen36_model *m, qwen36_error *error)
 {
     qw_mutex_lock(&m->lock);
-    if (m->turn_taken && qw_thread_is_current(m->turn_owner)) {
-        qw_mutex_unlock(&m->lock);
-        return qw_fail(error, QWEN36_ERROR_BUSY, "called from a callback of a call on the same model");
+    bool mine = has_turn(m);
+    uint64_t ticket = m->next_ticket;
+    if (!mine) {
+        m->next_ticket++;
+        while (m->serving != ticket)
+            qw_cond_wait(&m->turn_free, &m->lock);
+        m->turn_taken = true;
+        m->turn_owner = qw_thread_current();
     }
-    while (m->turn_taken)
-        qw_cond_wait(&m->turn_free, &m->lock);
-    m->turn_taken = true;
-    m->turn_owner = qw_thread_current();
     qw_mutex_unlock(&m->lock);
+    if (mine)
+        return qw_fail(error, QWEN36_ERROR_BUSY, "called from a callback of a call on the same model");
     return QWEN36_OK;
 }
 
@@ -334,6 +346,7 @@ void qw_model_give_turn(qwen36_model *m)
 {
     qw_mutex_lock(&m->lock);
     m->turn_taken = false;
-    qw_cond_signal(&m->turn_free);
+    m->serving++;
+    qw_cond_broadcast(&m->turn_free);
     qw_mutex_unlock(&m->lock);
 }

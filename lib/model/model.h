@@ -41,8 +41,9 @@ struct qwen36_model {
     qw_mutex lock;
     qw_cond turn_free;
     bool guards_open;
+    uint64_t next_ticket, serving; /* turns go in the order of asking */
     bool turn_taken;
-    qw_thread turn_owner;
+    qw_thread turn_owner; /* while it is taken */
     int32_t session_count;
 };
 

@@ -11,8 +11,11 @@
 
 qwen36_status qw_thread_start(qw_thread *thread, void *(*body)(void *), void *argument)
 {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, before;
     sigfillset(&all);
+    for (size_t i = 0; i < QW_COUNT_OF(faults); i++)
+        sigdelset(&all, faults[i]);
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
         return QWEN36_ERROR_SYSTEM;
     int failure = pthread_create(thread, NULL, body, argument);

@@ -10,7 +10,8 @@ typedef pthread_t qw_thread;
 typedef pthread_mutex_t qw_mutex;
 typedef pthread_cond_t qw_cond;
 
-/* A thread with all signals blocked, so that the host's handlers never run on it. */
+/* A thread with all signals blocked, so that the host's handlers never run on it; but for faults that it
+ * commits itself, which the host may want to see. */
 qwen36_status qw_thread_start(qw_thread *thread, void *(*body)(void *), void *argument);
 void qw_thread_join(qw_thread thread);
 bool qw_thread_is_current(qw_thread thread);

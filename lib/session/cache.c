@@ -28,7 +28,9 @@ static qwen36_status plan_blocks(qw_cache_plan *plan, int32_t max_sessions, int3
         return qw_fail(error, QWEN36_ERROR_ARGUMENT,
                        "cache_bytes is %llu, but one block of %d tokens takes %llu bytes",
                        (unsigned long long)cache_bytes, QW_KV_BLOCK, (unsigned long long)plan->block_bytes);
-    plan->blocks = wanted > INT32_MAX / QW_KV_BLOCK ? INT32_MAX / QW_KV_BLOCK : (int32_t)wanted;
+    if (wanted > INT32_MAX / QW_KV_BLOCK && cache_bytes == 0)
+        return too_large(error);
+    plan->blocks = (int32_t)QW_MIN(wanted, INT32_MAX / QW_KV_BLOCK);
     return times((uint64_t)plan->blocks, plan->block_bytes, &plan->kv_bytes) ? QWEN36_OK : too_large(error);
 }
 

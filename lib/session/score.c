@@ -43,26 +43,32 @@ static qwen36_status run(qwen36_session *s, qwen36_error *error)
     return status;
 }
 
-/* What was not computed is removed again; its wants must not survive. */
-static void remove_rest(qwen36_session *s, int32_t begin)
+/* What was not computed is removed again; its wants must not survive. With nothing left of it, the output
+ * goes on where it began before. */
+static void remove_rest(qwen36_session *s, int32_t begin, int32_t output_begin)
 {
     s->length = QW_MAX(QW_MIN(s->length, s->computed), begin);
     for (int32_t i = s->computed; i < s->length; i++)
         s->wants[i] &= (uint8_t)~QW_WANT_SCORE;
+    s->output_begin = s->length == begin ? output_begin : s->length;
 }
 
 qwen36_status qw_session_score(qwen36_session *s, const int32_t *tokens, size_t count, float *logprobs,
                                qwen36_error *error)
 {
-    int32_t begin = s->length;
+    int32_t begin = s->length, output_begin = s->output_begin;
+    if (count == 0)
+        return run(s, error);
     qwen36_status status = qw_session_append(s, tokens, count, QWEN36_LOGITS_LAST, error);
-    if (status != QWEN36_OK || count == 0)
+    if (status != QWEN36_OK)
         return status;
     int32_t end = s->length;
     s->length = begin;
     status = prepare_first(s, begin, tokens[0], &logprobs[0]);
-    if (status != QWEN36_OK)
+    if (status != QWEN36_OK) {
+        s->output_begin = output_begin;
         return qw_fail(error, status, "the logits before the first token are not finite");
+    }
     s->length = end;
     for (int32_t i = begin; i + 1 < end; i++)
         s->wants[i] |= QW_WANT_SCORE;
@@ -71,6 +77,6 @@ qwen36_status qw_session_score(qwen36_session *s, const int32_t *tokens, size_t 
     status = run(s, error);
     s->scores = NULL;
     if (status != QWEN36_OK)
-        remove_rest(s, begin);
+        remove_rest(s, begin, output_begin);
     return status;
 }

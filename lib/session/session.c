@@ -147,10 +147,11 @@ qwen36_status qw_session_rewind(qwen36_session *s, size_t length, qwen36_error *
     if (length > (size_t)s->length)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "cannot rewind to %zu: the timeline has %d tokens",
                        length, s->length);
-    if ((int32_t)length >= s->computed)
-        s->length = (int32_t)length;
-    else
+    if ((int32_t)length < s->computed)
         recompute(s, (int32_t)length);
+    s->length = (int32_t)length;
+    if (s->length > s->computed)
+        s->wants[s->length - 1] |= QW_WANT_LAST;
     s->output_begin = QW_MIN(s->output_begin, s->length);
     return QWEN36_OK;
 }

@@ -10,6 +10,7 @@ typedef struct step {
     size_t count;
     qw_batch batch;
     qw_fp_environment caller; /* floating-point environment of the caller, for callbacks */
+    int32_t used_blocks;      /* of the pool, at the end */
 } step;
 
 /* ---- schedule: who takes how many rows --------------------------------------------------------------- */
@@ -203,6 +204,7 @@ static void finish(step *st, qwen36_status status)
             commit_part(s);
         }
     }
+    st->used_blocks = st->model->cache.blocks.capacity - st->model->cache.blocks.free_count;
     qw_mutex_unlock(&st->model->lock);
 }
 
@@ -223,8 +225,9 @@ static void describe_failure(const step *st, qwen36_status status, qwen36_error 
 {
     if (status == QWEN36_ERROR_CACHE_FULL)
         qw_fail(error, status, "no KV block or state slot is free: %d of %d blocks are in use",
-                st->model->cache.blocks.capacity - st->model->cache.blocks.free_count,
-                st->model->cache.blocks.capacity);
+                st->used_blocks, st->model->cache.blocks.capacity);
+    else if (status == QWEN36_ERROR_NON_FINITE)
+        qw_fail(error, status, "the logits of a row to be scored are not finite");
     else if (status < 0)
         qw_fail(error, status, "the step failed in the backend (%s)", st->model->backend.name);
 }

@@ -54,7 +54,7 @@ def succeeds(command, text="", **options):
 def make(*words):
     """A build as a check. Quiet unless it fails."""
     variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "CFLAGS", "LDFLAGS")
-                 if name in os.environ and not any(w.startswith(name + "=") for w in words)]
+                 if name in os.environ and not any(str(w).startswith(name + "=") for w in words)]
     return succeeds([os.environ.get("MAKE", "make"), *variables, *words], "build")
 
 

@@ -26,6 +26,11 @@ counts = {"passed": 0, "failed": 0}
 pick = random.Random(int(os.environ.get("SEED", "36")))
 
 
+class DecoderOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("stops", ctypes.c_void_p),
+                ("stop_lengths", ctypes.c_void_p), ("stop_count", ctypes.c_size_t)]
+
+
 class Error(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("status", ctypes.c_int32), ("message", ctypes.c_char * 504)]
 
@@ -60,9 +65,11 @@ class Ours:
 
     def stream(self, ids, flags):
         """All texts of the streaming decoder, each of which must be valid by itself."""
-        options = (ctypes.c_uint32 * 2)(8, flags)
+        options = DecoderOptions()
+        self.library.qwen36_decoder_options_init(ctypes.byref(options), ctypes.c_size_t(ctypes.sizeof(options)))
+        options.flags = flags
         decoder, text, length = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_size_t()
-        self.call("qwen36_decoder_create", self.handle, options, ctypes.byref(decoder))
+        self.call("qwen36_decoder_create", self.handle, ctypes.byref(options), ctypes.byref(decoder))
         out = []
         for token in ids:
             self.call("qwen36_decoder_push", decoder, ctypes.c_int32(token), ctypes.byref(text), ctypes.byref(length))

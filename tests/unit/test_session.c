@@ -547,3 +547,79 @@ TEST(session, child_process)
     qwen36_session_destroy(session);
     qwen36_model_release(model);
 }
+
+/* ---- what a failing call must not leave behind
+ * ------------------------------------------------------------------- */
+
+TEST(session, interrupted_score_leaves_the_output_where_it_was)
+{
+    float scored[COUNT];
+    int32_t plain[8], after[8];
+    qwen36_model *model = small_model(64, 1, 64);
+    for (int pass = 0; pass < 2; pass++) {
+        int32_t *tokens = pass == 0 ? plain : after;
+        qwen36_sampling sampling;
+        qwen36_session *session = session_with(model, 5);
+        CHECK_INT(qwen36_sampling_init(model, &sampling, sizeof sampling), QWEN36_OK);
+        sampling.temperature = 0;
+        sampling.presence_penalty = 1000;
+        CHECK_INT(qwen36_session_set_sampling(session, &sampling, NULL), QWEN36_OK);
+        test_compute(session);
+        if (pass == 1) {
+            qwen36_session_interrupt(session);
+            CHECK_INT(qwen36_session_score(session, TOKENS, COUNT, scored, NULL), QWEN36_INTERRUPTED);
+        }
+        for (int i = 0; i < 8; i++) {
+            CHECK_INT(qwen36_sample(&session, 1, &tokens[i], NULL, NULL), QWEN36_OK);
+            for (int j = 0; j < i; j++)
+                CHECK(tokens[i] != tokens[j]);
+            test_compute(session);
+        }
+        qwen36_session_destroy(session);
+    }
+    CHECK(memcmp(plain, after, sizeof plain) == 0);
+    qwen36_model_release(model);
+}
+
+TEST(session, score_of_nothing_computes_what_is_pending)
+{
+    qwen36_model *model = small_model(64, 1, 64);
+    qwen36_session *session = session_with(model, 5);
+    CHECK_INT(qwen36_session_score(session, NULL, 0, NULL, NULL), QWEN36_OK);
+    CHECK_INT(qwen36_session_computed(session), 5);
+    qwen36_session_destroy(session);
+    qwen36_model_release(model);
+}
+
+TEST(session, rewinding_among_pending_tokens_wants_the_last)
+{
+    int32_t token;
+    qwen36_model *model = small_model(64, 1, 64);
+    qwen36_session *session = session_with(model, 10);
+    CHECK_INT(qwen36_session_rewind(session, 5, NULL), QWEN36_OK);
+    test_compute(session);
+    CHECK_INT(qwen36_sample(&session, 1, &token, NULL, NULL), QWEN36_OK);
+    qwen36_session_destroy(session);
+    qwen36_model_release(model);
+}
+
+TEST(session, generate_checks_before_it_computes)
+{
+    const char *const empty[] = {""};
+    qwen36_generate_options options;
+    qwen36_generate_result result = {.struct_size = 2};
+    qwen36_model_options model_options = test_model_options();
+    qwen36_model *model = test_model("examples/demo-model", &model_options);
+    qwen36_session *session = test_session(model);
+    CHECK_INT(qwen36_session_append(session, TOKENS, 6, QWEN36_LOGITS_NONE, NULL), QWEN36_OK);
+    test_compute(session);
+    CHECK_INT(qwen36_generate(session, NULL, &result, NULL), QWEN36_ERROR_STRUCT_SIZE);
+    CHECK_INT(qwen36_session_length(session), 6);
+    qwen36_generate_options_init(&options, sizeof options);
+    options.stops = empty;
+    options.stop_count = 1;
+    CHECK_INT(qwen36_generate(session, &options, NULL, NULL), QWEN36_ERROR_ARGUMENT);
+    CHECK_INT(qwen36_session_computed(session), 6);
+    qwen36_session_destroy(session);
+    qwen36_model_release(model);
+}

@@ -73,10 +73,14 @@ def test_end_token(model: Model, session: Session, prompt: list[int]) -> None:
     assert session.finish == Finish.LENGTH
 
 
-@pytest.mark.parametrize("stops", [["nothing", " and the"], [" other, and the"]])
-def test_stop_strings(session: Session, prompt: list[int], stops: list[str]) -> None:
+@pytest.mark.parametrize("begin, before", [(20, ["nothing of this"]), (33, [])])
+def test_stop_strings(session: Session, prompt: list[int], begin: int, before: list[str]) -> None:
     session.append(prompt)
+    whole = "".join(session.generate(40))
+    stops = [*before, whole[begin:begin + 9]]
+    session.sync(prompt)
     text = "".join(session.generate(40, stops=stops))
+    assert text == whole[:whole.index(stops[-1])]
     tokens = session.tokens()
     assert session.finish == Finish.STOP and session.stop == len(stops) - 1
     assert all(stop not in text for stop in stops) and len(text) > 0

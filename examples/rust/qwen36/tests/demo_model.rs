@@ -97,7 +97,7 @@ fn errors_have_kind_status_and_text() {
     assert!(error.message().contains("no/such/directory") && error.to_string() == error.message());
     assert_eq!(kind(Model::load(DEMO_MODEL, ModelOptions::new().threads(0))), ErrorKind::Argument);
     assert_eq!(kind(Model::load("a\0b", ModelOptions::new())), ErrorKind::Argument);
-    assert_eq!(kind(Tokenizer::load("no/such/directory")), ErrorKind::NoTokenizer);
+    assert_eq!(kind(Tokenizer::load("no/such/directory")), ErrorKind::FileNotFound);
 }
 
 #[test]
