@@ -1,0 +1,132 @@
+/* Several threads on one model: each with sessions of its own; results as if alone. */
+#include "lib/api/api.h"
+#include "tests/harness.h"
+#include "tests/unit/checkpoint.h"
+
+#include <pthread.h>
+
+enum { THREADS = 3, ROUNDS = 6, PROMPT = 20, DECODED = 4 };
+
+typedef struct worker {
+    pthread_t thread;
+    qwen36_model *model;
+    const int32_t *tokens;
+    float logits[1024];
+    bool failed;
+} worker;
+
+static bool compute(qwen36_session *session)
+{
+    qwen36_status status;
+    do {
+        status = qwen36_step(&session, 1, NULL, NULL, NULL);
+    } while (status == QWEN36_PENDING);
+    return status == QWEN36_OK;
+}
+
+/* Prompt and a few decoded tokens; the last logits are kept. */
+static bool run_once(worker *w)
+{
+    const float *logits = NULL;
+    int32_t vocab_size = 0;
+    qwen36_session *session = NULL;
+    bool good = qwen36_session_create(w->model, NULL, &session, NULL) == QWEN36_OK &&
+                qwen36_session_append(session, w->tokens, PROMPT, QWEN36_LOGITS_LAST, NULL) == QWEN36_OK;
+    good = good && compute(session);
+    for (int32_t i = 0; i < DECODED && good; i++)
+        good = qwen36_session_append(session, w->tokens + PROMPT + i, 1, QWEN36_LOGITS_LAST, NULL) ==
+                   QWEN36_OK &&
+               compute(session);
+    good =
+        good && qwen36_session_logits(session, &logits, &vocab_size, NULL) == QWEN36_OK && vocab_size <= 1024;
+    if (good)
+        memcpy(w->logits, logits, sizeof(float) * (size_t)vocab_size);
+    qwen36_session_destroy(session);
+    return good;
+}
+
+static void *work(void *user)
+{
+    worker *w = user;
+    for (int32_t i = 0; i < ROUNDS && !w->failed; i++)
+        w->failed = !run_once(w);
+    return NULL;
+}
+
+TEST(concurrent, threads_on_one_model)
+{
+    static worker workers[THREADS], alone[THREADS];
+    test_golden golden = test_golden_load("moe");
+    qwen36_model_options options = test_model_options();
+    options.threads = 2;
+    options.max_batch_tokens = 8;
+    qwen36_model *model = test_model(test_checkpoint("moe"), &options);
+    for (int32_t i = 0; i < THREADS; i++) {
+        alone[i] = (worker){.model = model, .tokens = golden.tokens + 5 * i};
+        CHECK(run_once(&alone[i]));
+        workers[i] = (worker){.model = model, .tokens = golden.tokens + 5 * i};
+        CHECK(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
+    }
+    for (int32_t i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+    for (int32_t i = 0; i < THREADS; i++) {
+        CHECK(!workers[i].failed);
+        CHECK(memcmp(workers[i].logits, alone[i].logits, sizeof(float) * (size_t)golden.vocab_size) == 0);
+    }
+    CHECK(qw_index_pool_check(&model->cache.blocks) && qw_index_pool_check(&model->cache.slots));
+    CHECK_INT(model->session_count, 0);
+    qwen36_model_release(model);
+    test_golden_free(&golden);
+}
+
+/* Who asked first goes first: a thread that steps in a loop does not overtake those that wait. */
+typedef struct asker {
+    pthread_t thread;
+    qwen36_model *model;
+    int32_t *order, *count; /* guarded by the turn */
+    int32_t name;
+} asker;
+
+static void *ask(void *user)
+{
+    asker *a = user;
+    qw_model_take_turn(a->model, NULL);
+    a->order[(*a->count)++] = a->name;
+    qw_model_give_turn(a->model);
+    return NULL;
+}
+
+static void wait_for_tickets(qwen36_model *model, uint64_t tickets)
+{
+    bool reached = false;
+    while (!reached) {
+        qw_mutex_lock(&model->lock);
+        reached = model->next_ticket == tickets;
+        qw_mutex_unlock(&model->lock);
+    }
+}
+
+TEST(concurrent, turns_go_in_the_order_of_asking)
+{
+    int32_t order[THREADS + 1], count = 0;
+    asker askers[THREADS];
+    qwen36_model_options options = test_model_options();
+    qwen36_model *model = test_model(test_checkpoint("moe"), &options);
+    CHECK_INT(qw_model_take_turn(model, NULL), QWEN36_OK);
+    CHECK_INT(qw_model_take_turn(model, NULL), QWEN36_ERROR_BUSY);
+    uint64_t tickets = model->next_ticket;
+    for (int32_t i = 0; i < THREADS; i++) {
+        askers[i] = (asker){.model = model, .order = order, .count = &count, .name = i};
+        CHECK(pthread_create(&askers[i].thread, NULL, ask, &askers[i]) == 0);
+        wait_for_tickets(model, ++tickets);
+    }
+    qw_model_give_turn(model);
+    CHECK_INT(qw_model_take_turn(model, NULL), QWEN36_OK);
+    order[count++] = THREADS;
+    qw_model_give_turn(model);
+    for (int32_t i = 0; i < THREADS; i++)
+        pthread_join(askers[i].thread, NULL);
+    for (int32_t i = 0; i <= THREADS; i++)
+        CHECK_INT(order[i], i);
+    qwen36_model_release(model);
+}
