@@ -147,8 +147,8 @@ typedef struct qw_attn_prepare_args {
 
 /* o = softmax(q K^T / sqrt(hd)) V * sigmoid(gate), causal: row at position p sees tokens 0..p of its
  * sequence, K and V read from the cache (also those of rows of this step). Query head h reads KV head
- * h / (nh / nkv). Every 64-token block forms (max, sum, accumulator) with its own maximum; blocks are
- * merged in order. */
+ * h / (nh / nkv). Every 64-token block forms (max, sum, accumulator) with its own maximum; the merge has
+ * one fixed order, whatever the rows and threads. */
 typedef struct qw_attention_args {
     const qw_batch *batch;
     qw_view q;  /* [R, nh * hd] */
