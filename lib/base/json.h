@@ -56,6 +56,14 @@ typedef struct qw_json_span {
     size_t length;
 } qw_json_span;
 
+/* Where the value of a checked text begins, behind white space. */
+static inline const char *qw_json_begin(const char *text)
+{
+    while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n')
+        text++;
+    return text;
+}
+
 /* Walks over the members of an object, or the elements of an array, whose text was checked; starts at its
  * opening bracket. `key` (NULL for arrays) is the name as written, without its quotes. */
 typedef struct qw_json_walk {

@@ -347,8 +347,7 @@ qwen36_status qw_safetensors_parse(qw_tensors *list, uint32_t shard, char *heade
     const char *reason = qw_json_check(header, length, &where);
     if (reason != NULL)
         return qw_fail(error, QWEN36_ERROR_SAFETENSORS, "%s: header, byte %zu: %s", file, where, reason);
-    const char *start =
-        header + strspn(header, " \t\r\n"); /* the reader accepts space, the text forbids it */
+    const char *start = qw_json_begin(header); /* the reader accepts space, the text forbids it */
     if (*start != '{')
         return qw_fail(error, QWEN36_ERROR_SAFETENSORS, "%s: the header is not an object", file);
     /* A guess at the number of tensors, so that the table rarely grows: an entry has some 150 bytes. */

@@ -85,8 +85,7 @@ static void set_experts(bench *b)
                                         matrix(&b->weights, (3 * e + 2) * part, QW_BF16, HIDDEN, WIDTH)};
 }
 
-/* ---- one op
- * --------------------------------------------------------------------------------------------------- */
+/* ---- one op -------------------------------------------------------------------------------------------- */
 
 enum { LINEAR, SHARED, ROUTED, HEAD };
 
@@ -182,8 +181,7 @@ static void measure(bench *b, int32_t op, int64_t rows)
     fflush(stdout);
 }
 
-/* ---- all of them
- * ------------------------------------------------------------------------------------------------ */
+/* ---- all of them --------------------------------------------------------------------------------------- */
 
 static void measure_backend(bench *b, int32_t tier, int32_t numerics, int32_t threads, const char *only)
 {

@@ -79,8 +79,7 @@ static void make_checkpoint(const settings *s, char *directory, size_t capacity)
         give_up(command);
 }
 
-/* ---- what a token costs
- * ------------------------------------------------------------------------------------- */
+/* ---- what a token costs -------------------------------------------------------------------------------- */
 
 static double elements(const qw_view *view)
 {
@@ -112,8 +111,7 @@ static active count_active(const qwen36_model *m)
     return (active){(sum + elements(&m->network.head)) * element + states, 2 * sum};
 }
 
-/* ---- measurements
- * -------------------------------------------------------------------------------------------- */
+/* ---- measurements -------------------------------------------------------------------------------------- */
 
 static void random_tokens(int32_t *tokens, int32_t count, int32_t vocab_size, uint32_t seed)
 {

@@ -30,8 +30,7 @@ typedef struct job {
     rate_fn *rate;
 } job;
 
-/* ---- the loops, by instruction set
- * -------------------------------------------------------------------------- */
+/* ---- the loops, by instruction set --------------------------------------------------------------------- */
 
 static uint64_t read_portable(const char *from, int64_t bytes)
 {
@@ -136,8 +135,7 @@ __attribute__((target("avx2,fma"))) static float rate_avx2(void)
 }
 #endif
 
-/* ---- measuring
- * ------------------------------------------------------------------------------------------------ */
+/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 static void read_item(void *argument, int64_t item, int32_t worker)
 {
@@ -211,8 +209,7 @@ double machine_bf16_rate(machine *m, int32_t tries)
     return 0;
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 machine *machine_create(int32_t threads, uint64_t bytes)
 {

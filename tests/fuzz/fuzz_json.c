@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (tree == NULL || (qw_json_check_unique(tree, &key) == QW_JSON_UNIQUE) != (error.status == QWEN36_OK))
         abort();
     if (cJSON_IsObject(tree) || cJSON_IsArray(tree))
-        check_walk(tree, text + strspn(text, " \t\r\n"));
+        check_walk(tree, qw_json_begin(text));
     qw_json_delete(tree);
     return 0;
 }

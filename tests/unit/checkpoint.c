@@ -106,8 +106,7 @@ double test_deviation(const float *a, const float *b, int64_t count)
     return difference / largest;
 }
 
-/* ---- models and sessions
- * ----------------------------------------------------------------------------------- */
+/* ---- models and sessions ------------------------------------------------------------------------------- */
 
 qwen36_model_options test_model_options(void)
 {

@@ -376,8 +376,7 @@ static const qw_ops interposed_ops = {
     .destroy = destroy,
 };
 
-/* ---- life
- * -------------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 void interpose(interposer *self, qw_backend *backend, const qw_dims *dims)
 {

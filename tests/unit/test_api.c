@@ -142,8 +142,7 @@ TEST(api, null_buffers)
     qwen36_model_release(model);
 }
 
-/* ---- structs of other versions
- * -------------------------------------------------------------------------------- */
+/* ---- structs of other versions ------------------------------------------------------------------------- */
 
 /* A model options struct as a later version would have it: two more fields. */
 typedef struct longer_options {
@@ -331,8 +330,7 @@ TEST(api, memory_estimate)
     CHECK_INT(state.outstanding, 0);
 }
 
-/* ---- hooks
- * --------------------------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------------------- */
 
 static int32_t cancel_late(void *user, uint64_t done, uint64_t total)
 {

@@ -63,8 +63,7 @@ static void expect(const char *template, const char *messages, const char *wante
     CHECK_TEXT(render(template, messages, &options), wanted);
 }
 
-/* ---- the assets' requests
- * ------------------------------------------------------------------------------------ */
+/* ---- the assets' requests ------------------------------------------------------------------------------ */
 
 static void render_case(const qwen36_chat_template *chat, const cJSON *request, char *out, size_t capacity)
 {
@@ -134,8 +133,7 @@ TEST(chat, cases_of_the_assets)
     free(text);
 }
 
-/* ---- which template a checkpoint has
- * --------------------------------------------------------------------------- */
+/* ---- which template a checkpoint has ------------------------------------------------------------------- */
 
 static void write_in(const char *directory, const char *name, const char *text)
 {
@@ -233,8 +231,7 @@ TEST(chat, unknown_templates_are_refused)
     CHECK_TEXT(qwen36_chat_template_name(NULL), "unknown");
 }
 
-/* ---- what differs between the templates
- * -------------------------------------------------------------------------- */
+/* ---- what differs between the templates ---------------------------------------------------------------- */
 
 #define USER "{\"role\": \"user\", \"content\": \"Hi\"}"
 

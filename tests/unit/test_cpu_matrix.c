@@ -526,8 +526,7 @@ TEST(cpu_matrix, experts)
                 experts_case(settings[s], dtypes[d], shapes[i][0], shapes[i][1]);
 }
 
-/* ---- more rows than an op takes at a time
- * ------------------------------------------------------------------ */
+/* ---- more rows than an op takes at a time -------------------------------------------------------------- */
 
 TEST(cpu_matrix, slabs)
 {
@@ -593,8 +592,7 @@ TEST(cpu_matrix, slabs)
     rows_destroy(&g_one);
 }
 
-/* ---- embed and head
- * ----------------------------------------------------------------------------------------- */
+/* ---- embed and head ------------------------------------------------------------------------------------ */
 
 static void ends_case(setting s, int32_t dtype, int32_t hidden)
 {
@@ -654,8 +652,7 @@ TEST(cpu_matrix, embed_and_head)
         }
 }
 
-/* ---- opening
- * -------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 TEST(cpu_matrix, open_tiers)
 {

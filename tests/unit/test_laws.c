@@ -110,8 +110,7 @@ static void check_same(const run *a, const run *b, const char *what)
                   "%s: row %d differs", what, i);
 }
 
-/* ---- every model, tier and setting
- * ------------------------------------------------------------------------- */
+/* ---- every model, tier and setting --------------------------------------------------------------------- */
 
 typedef struct setting {
     const char *name;
@@ -172,8 +171,7 @@ static void check_run(const setting *s, run r, const char *what)
     free(r.logits);
 }
 
-/* ---- the laws
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the laws ------------------------------------------------------------------------------------------ */
 
 static void law_cut(const setting *s)
 {
@@ -334,8 +332,7 @@ TEST(laws, access)
     with_settings("access", law_access);
 }
 
-/* ---- failing and interrupted operations
- * -------------------------------------------------------------------- */
+/* ---- failing and interrupted operations ---------------------------------------------------------------- */
 
 /* Counts every op of the table and does something at the n-th. */
 static struct {

@@ -3,54 +3,14 @@
 #include "lib/api/api.h"
 #include "tests/harness.h"
 #include "tests/unit/checkpoint.h"
+#include "tests/unit/malloc_wrap.h"
 
 #include <cjson/cJSON.h>
 
 static test_allocator state;
 static const qwen36_allocator HOOKS = {sizeof HOOKS, 0, test_allocate, test_release, &state};
 
-/* ---- malloc as our own code would call it; cJSON calls it through hooks that this test sets
- * -------------------- */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-
-static bool counting;
-static long direct_calls;
-
-void *__wrap_malloc(size_t size)
-{
-    direct_calls += counting;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    direct_calls += counting;
-    return __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size)
-{
-    direct_calls += counting;
-    return __real_realloc(memory, size);
-}
-
-static struct {
-    long calls, fail_at;
-} parser;
-
-static void *parser_malloc(size_t size)
-{
-    return ++parser.calls == parser.fail_at ? NULL : __real_malloc(size);
-}
-
-/* ---- a session's whole life, the k-th allocation of it failing
- * -------------------------------------------------- */
+/* ---- a session's whole life, the k-th allocation of it failing ----------------------------------------- */
 
 static const int32_t IDS[] = {5, 9, 17, 33, 2, 8};
 

@@ -367,8 +367,7 @@ TEST(session, interrupted_score_keeps_what_was_computed)
     qwen36_model_release(model);
 }
 
-/* ---- callbacks
- * --------------------------------------------------------------------------------------------- */
+/* ---- callbacks ----------------------------------------------------------------------------------------- */
 
 static qwen36_status seen[5];
 
@@ -410,8 +409,7 @@ TEST(session, calls_out_of_a_callback_are_refused)
     qwen36_model_release(model);
 }
 
-/* ---- generate
- * ------------------------------------------------------------------------------------------------- */
+/* ---- generate ------------------------------------------------------------------------------------------ */
 
 typedef struct heard {
     int32_t tokens, ends;
@@ -505,8 +503,7 @@ TEST(session, generate_stops_at_an_end_token)
     qwen36_model_release(model);
 }
 
-/* ---- a forked child
- * -------------------------------------------------------------------------------------------- */
+/* ---- a forked child ------------------------------------------------------------------------------------ */
 
 static int child_verdict(qwen36_model *model, qwen36_session *session)
 {
@@ -548,8 +545,7 @@ TEST(session, child_process)
     qwen36_model_release(model);
 }
 
-/* ---- what a failing call must not leave behind
- * ------------------------------------------------------------------- */
+/* ---- what a failing call must not leave behind --------------------------------------------------------- */
 
 TEST(session, interrupted_score_leaves_the_output_where_it_was)
 {

@@ -119,8 +119,7 @@ TEST(stops, equal_a_search_over_the_whole)
     }
 }
 
-/* ---- through the model
- * ------------------------------------------------------------------------------------- */
+/* ---- through the model --------------------------------------------------------------------------------- */
 
 static int32_t gather(void *user, int32_t token, const char *text, size_t length)
 {
