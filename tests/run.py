@@ -152,7 +152,7 @@ def run_fuzzer(program):
     for folder in (corpus, findings):
         folder.mkdir(parents=True, exist_ok=True)
     for path in seeds(program.name):
-        (corpus / f"seed-{abs(hash(path.as_posix())):x}").write_bytes(path.read_bytes())
+        (corpus / f"seed-{path.parent.name}-{path.name}").write_bytes(path.read_bytes())
     seconds = int(os.environ.get("FUZZ_SECONDS", "60"))
     words = ROOT / f"tests/fuzz/{program.name}.dict"
     command = [program, f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1",
