@@ -25,8 +25,7 @@ typedef struct arguments {
     qwen36_chat_options chat;
 } arguments;
 
-/* ---- the request: its members as they are written -------------------------------------------------------
- */
+/* ---- the request: its members as they are written ------------------------------------------------------ */
 
 typedef struct span {
     const char *text;
@@ -131,8 +130,7 @@ static span read_request(const char *text, qwen36_chat_options *o)
     return messages;
 }
 
-/* ---- the prompt ------------------------------------------------------------------------------------------
- */
+/* ---- the prompt ---------------------------------------------------------------------------------------- */
 
 static void write_text(const qwen36_chat_template *chat, span messages, const qwen36_chat_options *options)
 {

@@ -472,8 +472,8 @@ QWEN36_API qwen36_status qwen36_session_sync(qwen36_session *session, const int3
 
 /* Shortens the timeline to its first `length` tokens, exactly: what follows is what a fresh session
  * with those tokens gives. Dropping only pending tokens keeps the logits that stand after the computed
- * ones (none, if they were not wanted); rewinding further makes
- * tokens pending again (they are recomputed by the next step), with logits wanted after the last. */
+ * ones (none, if they were not wanted); rewinding further makes tokens pending again (they are recomputed
+ * by the next step). Where tokens are pending then, logits are wanted after the last. */
 QWEN36_API qwen36_status qwen36_session_rewind(qwen36_session *session, size_t length, qwen36_error *error);
 
 /* Empties the timeline and gives its blocks and states back to the pool. Options stay. */
@@ -522,7 +522,7 @@ QWEN36_API qwen36_status qwen36_step_options_init(const qwen36_model *model, qwe
 /* Computes pending tokens: first the sessions with one pending token, then chunks of the others, until
  * the budget is used. A session may appear once.
  *   statuses (may be NULL): int32 [count], one per session: OK (nothing is pending any more), PENDING,
- *   INTERRUPTED, or an error of that session alone (CONTEXT_FULL, CACHE_FULL), its neighbours go on.
+ *   INTERRUPTED, or an error of that session alone (CACHE_FULL), its neighbours go on.
  * Returns the first error among the sessions, else PENDING if any session is pending, else INTERRUPTED if
  * any was, else OK. A failure of the whole step (DEVICE, ARGUMENT) leaves every session at its last
  * committed token, and the same call may be repeated. */

@@ -185,8 +185,7 @@ static void measure_conv(bench *b, int32_t rows)
     measure(b, &s);
 }
 
-/* ---- all of them -----------------------------------------------------------------------------------------
- */
+/* ---- all of them --------------------------------------------------------------------------------------- */
 
 static void measure_cases(bench *b, const char *only, int32_t most)
 {

@@ -37,8 +37,7 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* ---- texts -----------------------------------------------------------------------------------------------
- */
+/* ---- texts --------------------------------------------------------------------------------------------- */
 
 typedef enum script { ASCII, CHINESE, OTHER, SCRIPTS } script;
 static const char *const script_names[] = {"ASCII", "Chinese", "other scripts", "mixture"};
@@ -148,8 +147,7 @@ static size_t make_text(const qwen36_tokenizer *t, const words lists[SCRIPTS], s
     return length;
 }
 
-/* ---- measurements ----------------------------------------------------------------------------------------
- */
+/* ---- measurements -------------------------------------------------------------------------------------- */
 
 /* A figure of /proc/self/status in KiB. */
 static long status_figure(const char *name)

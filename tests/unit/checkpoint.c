@@ -46,8 +46,7 @@ const char *test_checkpoint(const char *name)
     return test_checkpoint_variant(name, "", "");
 }
 
-/* ---- golden data ----------------------------------------------------------------------------------------
- */
+/* ---- golden data --------------------------------------------------------------------------------------- */
 
 static const void *find(const cJSON *header, const char *data, const char *name, int rank, int32_t *shape)
 {

@@ -251,8 +251,7 @@ static void outputs_sample(interposer *self, const qw_sample_args *args)
     }
 }
 
-/* ---- calls -----------------------------------------------------------------------------------------------
- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 static interposer *self_of(qw_backend *backend)
 {

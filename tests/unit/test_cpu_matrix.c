@@ -145,8 +145,7 @@ static const float *row_of(const rows *r, int64_t i)
     return r->data + i * r->stride;
 }
 
-/* ---- backends -------------------------------------------------------------------------------------------
- */
+/* ---- backends ------------------------------------------------------------------------------------------ */
 
 typedef struct setting {
     int32_t tier, numerics;
@@ -203,8 +202,7 @@ static bool rounds_x(const qw_backend *backend, int32_t dtype)
     return dtype == QW_BF16 && strstr(backend->name, "-bf16") != NULL;
 }
 
-/* ---- comparison -----------------------------------------------------------------------------------------
- */
+/* ---- comparison ---------------------------------------------------------------------------------------- */
 
 /* y against w x in float64. Any order of additions in float32 stays within (k + 2) rounding errors of the
  * sum of magnitudes. */
@@ -236,8 +234,7 @@ static void check_same(const rows *a, int64_t i, const rows *b, int64_t j, const
                   (int)i, (int)c, (double)row_of(a, i)[c], (double)row_of(b, j)[c]);
 }
 
-/* ---- linear ---------------------------------------------------------------------------------------------
- */
+/* ---- linear -------------------------------------------------------------------------------------------- */
 
 static const int32_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 64, 65, 97, 193};
 enum { MOST_ROWS = 193 };
@@ -295,8 +292,7 @@ TEST(cpu_matrix, linear)
                 linear_case(settings[s], dtypes[d], shapes[i][0], shapes[i][1]);
 }
 
-/* ---- mlp --------------------------------------------------------------------------------------------------
- */
+/* ---- mlp ----------------------------------------------------------------------------------------------- */
 
 typedef struct mlp_weights {
     matrix gate, up, down;
@@ -413,8 +409,7 @@ TEST(cpu_matrix, mlp)
                 mlp_case(settings[s], dtypes[d], shapes[i][0], shapes[i][1]);
 }
 
-/* ---- experts ----------------------------------------------------------------------------------------------
- */
+/* ---- experts ------------------------------------------------------------------------------------------- */
 
 enum { EXPERTS = 6, CHOICES = 3, EXPERT_ROWS = 130 };
 

@@ -83,6 +83,22 @@ TEST(model_malloc, loading)
     }
 }
 
+TEST(model_malloc, estimate)
+{
+    qwen36_model_options options = hooked_options();
+    const char *directory = test_checkpoint("moe");
+    bool failed = true;
+    for (long k = 1; failed; k++) {
+        qwen36_error error = QWEN36_ERROR_INIT;
+        qwen36_memory_estimate estimate = {.struct_size = sizeof estimate};
+        state = (test_allocator){.fail_at = k};
+        failed = out_of_memory(qwen36_memory_estimate_read(directory, &options, &estimate, &error), &error);
+        CHECK(failed == (estimate.total_bytes == 0));
+        CHECK_INT(state.outstanding, 0);
+        CHECK(failed == (state.allocations >= k));
+    }
+}
+
 TEST(model_malloc, sessions)
 {
     qwen36_error error = QWEN36_ERROR_INIT;
