@@ -201,6 +201,12 @@ typedef void (*qwen36_log_fn)(void *user, int32_t level, const char *message);
 /* Called now and then while loading with bytes done and in all; non-zero cancels the load. */
 typedef int32_t (*qwen36_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/* Something that took time, on the thread of the call: a phase of a step ("schedule", "forward", "head",
+ * "commit", "sample"; layer -1), a layer ("layer"), or an operation of the backend by its name within a layer.
+ * Times are nanoseconds of a monotonic clock; `rows` are the rows of the step. May not call the library. */
+typedef void (*qwen36_trace_fn)(void *user, const char *category, const char *name, int32_t layer, int32_t rows,
+                                uint64_t begin, uint64_t duration);
+
 /* ------------------------------------------------------------------------------------------------
  * 4. Model: weights, tokenizer, configuration, worker threads and the pool of KV blocks and states
  * --------------------------------------------------------------------------------------------- */
@@ -231,6 +237,9 @@ enum {
     QWEN36_CPU_AVX512 = 3    /* AVX-512 F, BW, DQ, VL; uses BF16 where FAST may and the CPU has it */
 };
 
+/* For sizes that the library chooses. */
+#define QWEN36_BYTES_AUTO ((uint64_t)-1)
+
 typedef struct qwen36_model_options {
     uint32_t struct_size;
     int32_t numerics;       /* QWEN36_NUMERICS_*; default FAST */
@@ -243,13 +252,22 @@ typedef struct qwen36_model_options {
     int32_t context_length; /* tokens per session, 1..1073741823; default 4096. The model's own limit applies
                                too */
     int32_t max_batch_tokens; /* rows of one step, 1..65536; default 512 */
-    int32_t reserved;         /* 0 */
+    int32_t prefix_reuse;     /* 1: what was computed for one timeline serves others that begin with the same
+                                 tokens; 0: nothing is kept; default 1 */
     uint64_t cache_bytes;     /* memory for KV blocks; default 0: what max_sessions x context_length needs */
     const qwen36_allocator *allocator; /* copied; default NULL: malloc */
     qwen36_log_fn log;                 /* default NULL: silent */
     void *log_user;
     qwen36_progress_fn progress; /* default NULL */
     void *progress_user;
+    uint64_t snapshot_bytes; /* memory for snapshots of the recurrent state, without which no prefix can be
+                                reused; default QWEN36_BYTES_AUTO: 8, and one per session up to 16; 0: none */
+    float memory_share;      /* not 0: KV blocks, states and snapshots together take this share, in (0, 1], of
+                                the memory that this process may use (machine and cgroup), and cache_bytes must
+                                be 0; default 0 */
+    int32_t reserved;        /* 0 */
+    qwen36_trace_fn trace;   /* default NULL */
+    void *trace_user;
 } qwen36_model_options;
 
 /* Writes the defaults into the first `size` bytes; size = sizeof *options. */
@@ -323,7 +341,7 @@ typedef struct qwen36_model_info {
     int32_t kv_blocks;       /* in the pool */
     int32_t bos_token;       /* from the configuration; -1: none. Never added by the library */
     int32_t pad_token;       /* -1: none */
-    int32_t reserved;
+    int32_t snapshots;       /* of the recurrent state that fit beside those of the sessions */
     uint64_t parameters; /* text parameters, the head counted once if tied */
     uint64_t weight_bytes;
     uint64_t kv_token_bytes; /* KV bytes per token */
@@ -447,6 +465,7 @@ typedef struct qwen36_session_options {
     int32_t context_length;     /* capacity in tokens, 1..the model's; default: the model's */
     qwen36_logits_fn on_logits; /* receives the rows of QWEN36_LOGITS_ALL; default NULL */
     void *user;
+    uint64_t prefix_space; /* prefixes are reused among sessions of one space (a tenant); default 0 */
 } qwen36_session_options;
 
 QWEN36_API qwen36_status qwen36_session_options_init(const qwen36_model *model,
@@ -475,6 +494,15 @@ QWEN36_API qwen36_status qwen36_session_sync(qwen36_session *session, const int3
  * ones (none, if they were not wanted); rewinding further makes tokens pending again (they are recomputed
  * by the next step). Where tokens are pending then, logits are wanted after the last. */
 QWEN36_API qwen36_status qwen36_session_rewind(qwen36_session *session, size_t length, qwen36_error *error);
+
+/* A second session at the same point, with the same sampling options, biases, bitmask and wanted logits; at
+ * once, whatever the length: blocks, state and logits are shared until one of the two goes on. (Give the fork
+ * another `stream`, or it draws the same tokens.) options: NULL for the capacity and the callback of
+ * `session`; a prefix_space is taken over in any case. QWEN36_ERROR_SESSIONS_FULL,
+ * QWEN36_ERROR_CONTEXT_FULL when the capacity is less than the timeline. */
+QWEN36_API qwen36_status qwen36_session_fork(const qwen36_session *session,
+                                             const qwen36_session_options *options, qwen36_session **fork,
+                                             qwen36_error *error);
 
 /* Empties the timeline and gives its blocks and states back to the pool. Options stay. */
 QWEN36_API qwen36_status qwen36_session_reset(qwen36_session *session, qwen36_error *error);

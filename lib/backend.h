@@ -281,6 +281,17 @@ typedef struct qw_sample_args {
     qw_sample_row *row; /* host [count] */
 } qw_sample_args;
 
+/* Copies between places of one buffer that do not overlap: KV blocks that become private. */
+typedef struct qw_copy {
+    uint64_t from, to, bytes;
+} qw_copy;
+
+typedef struct qw_copy_args {
+    const qw_buffer *buffer;
+    int32_t count;
+    const qw_copy *copy; /* host [count] */
+} qw_copy_args;
+
 /* ---- the table ----------------------------------------------------------------------------------- */
 
 typedef struct qw_backend qw_backend;
@@ -293,7 +304,11 @@ typedef struct qw_ops {
     qwen36_status (*import)(qw_backend *, const void *host, uint64_t bytes, qw_buffer *out);
     qwen36_status (*step_begin)(qw_backend *, const qw_batch *); /* the batch's arrays reach the device */
     qwen36_status (*step_end)(qw_backend *);                     /* everything issued has finished */
+    /* Between steps: host memory from and to a place of a buffer; done when it returns. */
+    qwen36_status (*read)(qw_backend *, const qw_buffer *, uint64_t offset, void *host, uint64_t bytes);
+    qwen36_status (*write)(qw_backend *, const qw_buffer *, uint64_t offset, const void *host, uint64_t bytes);
     /* operations */
+    qwen36_status (*copy)(qw_backend *, const qw_copy_args *);
     qwen36_status (*embed)(qw_backend *, const qw_embed_args *);
     qwen36_status (*norm)(qw_backend *, const qw_norm_args *);
     qwen36_status (*linear)(qw_backend *, const qw_linear_args *);

@@ -28,6 +28,31 @@ static qwen36_status import(qw_backend *backend, const void *host, uint64_t byte
     return QWEN36_OK;
 }
 
+static qwen36_status read_buffer(qw_backend *backend, const qw_buffer *buffer, uint64_t offset, void *host,
+                                 uint64_t bytes)
+{
+    (void)backend;
+    memcpy(host, (const char *)buffer->base + offset, bytes);
+    return QWEN36_OK;
+}
+
+static qwen36_status write_buffer(qw_backend *backend, const qw_buffer *buffer, uint64_t offset,
+                                  const void *host, uint64_t bytes)
+{
+    (void)backend;
+    memcpy((char *)buffer->base + offset, host, bytes);
+    return QWEN36_OK;
+}
+
+static qwen36_status copy(qw_backend *backend, const qw_copy_args *args)
+{
+    (void)backend;
+    char *base = args->buffer->base;
+    for (int32_t i = 0; i < args->count; i++)
+        memcpy(base + args->copy[i].to, base + args->copy[i].from, args->copy[i].bytes);
+    return QWEN36_OK;
+}
+
 static qwen36_status step_begin(qw_backend *backend, const qw_batch *batch)
 {
     (void)backend;
@@ -62,6 +87,9 @@ static const qw_ops reference_ops = {
     .import = import,
     .step_begin = step_begin,
     .step_end = step_end,
+    .read = read_buffer,
+    .write = write_buffer,
+    .copy = copy,
     .embed = qw_ref_embed,
     .norm = qw_ref_norm,
     .linear = qw_ref_linear,

@@ -124,7 +124,7 @@ static qwen36_status want_last(qwen36_session *s, qwen36_error *error)
     if (s->length == 0)
         return qw_fail(error, QWEN36_ERROR_NO_LOGITS, "the timeline is empty: there is nothing to continue");
     int32_t length = s->length;
-    if (s->computed == length && !s->has_logits)
+    if (s->computed == length && s->row < 0)
         qw_session_forget(s);
     s->wants[length - 1] |= QW_WANT_LAST;
     return QWEN36_OK;

@@ -16,7 +16,9 @@ static qwen36_model_options model_defaults(void)
                                   .threads = QW_MIN(qw_processor_count(), 1024),
                                   .max_sessions = 4,
                                   .context_length = 4096,
-                                  .max_batch_tokens = 512};
+                                  .max_batch_tokens = 512,
+                                  .prefix_reuse = 1,
+                                  .snapshot_bytes = QWEN36_BYTES_AUTO};
 }
 
 void qwen36_model_options_init(qwen36_model_options *options, size_t size)
@@ -48,6 +50,7 @@ static qwen36_status check_model_options(const qwen36_model_options *o, qwen36_e
         {"max_sessions", o->max_sessions, 1, 65536},
         {"context_length", o->context_length, 1, INT32_MAX / 2},
         {"max_batch_tokens", o->max_batch_tokens, 1, 65536},
+        {"prefix_reuse", o->prefix_reuse, 0, 1},
         {"reserved", o->reserved, 0, 0},
     };
     for (size_t i = 0; i < QW_COUNT_OF(ranges); i++) {
@@ -56,6 +59,10 @@ static qwen36_status check_model_options(const qwen36_model_options *o, qwen36_e
         if (status != QWEN36_OK)
             return status;
     }
+    if (!(o->memory_share >= 0 && o->memory_share <= 1))
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "memory_share is outside 0..1");
+    if (o->memory_share > 0 && o->cache_bytes > 0)
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "cache_bytes and memory_share exclude each other");
     return QWEN36_OK;
 }
 
@@ -66,7 +73,7 @@ qwen36_status qw_model_options_adopt(qwen36_model_options *ours, const qwen36_mo
     if (given == NULL)
         return QWEN36_OK;
     qwen36_status status = qw_options_adopt(ours, sizeof *ours, given,
-                                            QW_SIZE_THROUGH(qwen36_model_options, progress_user), error);
+                                            QW_SIZE_THROUGH(qwen36_model_options, trace_user), error);
     return status == QWEN36_OK ? check_model_options(ours, error) : status;
 }
 

@@ -29,7 +29,7 @@ static qwen36_status adopt(const qwen36_model *model, const qwen36_session_optio
     if (given == NULL)
         return QWEN36_OK;
     qwen36_status status =
-        qw_options_adopt(ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_session_options, user), error);
+        qw_options_adopt(ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_session_options, prefix_space), error);
     if (status == QWEN36_OK && (ours->context_length < 1 || ours->context_length > model->context))
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "context_length is %d, outside 1..%d",
                          ours->context_length, model->context);
@@ -108,6 +108,29 @@ qwen36_status qwen36_session_rewind(qwen36_session *session, size_t length, qwen
     return status == QWEN36_OK ? qw_session_rewind(session, length, error) : status;
 }
 
+qwen36_status qwen36_session_fork(const qwen36_session *session, const qwen36_session_options *options,
+                                  qwen36_session **fork, qwen36_error *error)
+{
+    qwen36_status status = qw_enter_session(session, error);
+    if (fork != NULL)
+        *fork = NULL;
+    if (status != QWEN36_OK)
+        return status;
+    if (fork == NULL)
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "the place for the fork is NULL");
+    qwen36_session_options ours = {.struct_size = sizeof ours,
+                                   .context_length = session->capacity,
+                                   .on_logits = session->on_logits,
+                                   .user = session->user};
+    if (options != NULL)
+        status = adopt(session->model, options, &ours, error);
+    if (status == QWEN36_OK)
+        status = qw_session_fork(session, &ours, fork, error);
+    if (status == QWEN36_OK)
+        qwen36_model_retain(session->model);
+    return status;
+}
+
 qwen36_status qwen36_session_reset(qwen36_session *session, qwen36_error *error)
 {
     return qwen36_session_rewind(session, 0, error);
@@ -160,10 +183,10 @@ qwen36_status qwen36_session_logits(const qwen36_session *session, const float *
     if (logits == NULL)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "the place for the logits is NULL");
     *logits = NULL;
-    if (!session->has_logits)
+    if (session->row < 0)
         return qw_fail(error, QWEN36_ERROR_NO_LOGITS, "no logits stand after the %d computed tokens",
                        session->computed);
-    *logits = qw_cache_logits(&session->model->cache, session->logits_row[session->current]);
+    *logits = qw_cache_logits(&session->model->cache, session->row);
     if (vocab_size != NULL)
         *vocab_size = session->model->dims.vocab_size;
     return QWEN36_OK;

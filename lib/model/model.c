@@ -1,13 +1,14 @@
 #include "lib/model/model.h"
 
 #include "lib/os/process.h"
+#include "lib/session/session.h"
 #include "lib/text/tokenizer.h"
 
 /* ---- sizes that follow from the options ------------------------------------------------------------- */
 
 typedef struct sizes {
     int32_t numerics, kv_dtype, context, max_sessions, max_rows, max_segments, max_head_rows;
-    int64_t max_blocks; /* block table entries of one step */
+    qw_batch_limits batch;
     qw_cache_plan cache;
 } sizes;
 
@@ -20,6 +21,15 @@ static int32_t choose_kv_dtype(const qwen36_model_options *o)
     return o->numerics == QWEN36_NUMERICS_REFERENCE ? QW_F32 : QW_BF16;
 }
 
+/* Sessions may share blocks, so the tables of a step can be longer together than the pool; the scheduler keeps
+ * them within this. One whole context always fits. */
+static int64_t max_table_entries(const sizes *s)
+{
+    const int64_t generous = 1 << 22;
+    int64_t context = (s->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK, most = s->max_segments * context;
+    return QW_MIN(most, QW_MAX(s->cache.blocks + context, generous));
+}
+
 static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options *o, sizes *s,
                                 qwen36_error *error)
 {
@@ -30,11 +40,17 @@ static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options 
                  .max_rows = o->max_batch_tokens};
     s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
     s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
-    qwen36_status status =
-        qw_cache_plan_make(dims, s->kv_dtype, s->max_sessions, s->context, o->cache_bytes, &s->cache, error);
-    /* No block stands in two tables, so a step lists each at most once. */
-    int64_t most = (int64_t)s->max_segments * ((s->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK);
-    s->max_blocks = QW_MIN(most, s->cache.blocks);
+    qw_cache_request request = {s->kv_dtype,         s->max_sessions,   s->context,
+                                o->cache_bytes, o->prefix_reuse != 0 ? o->snapshot_bytes : 0, 0};
+    if (o->memory_share > 0) {
+        request.cache_bytes = 0;
+        request.memory_bytes = (uint64_t)((double)qw_memory_bytes() * (double)o->memory_share);
+    }
+    qwen36_status status = qw_cache_plan_make(dims, &request, &s->cache, error);
+    s->batch = (qw_batch_limits){.rows = s->max_rows,
+                                 .segments = s->max_segments,
+                                 .writes = s->max_segments + QW_MAX_SAVES,
+                                 .blocks = max_table_entries(s)};
     return status;
 }
 
@@ -87,6 +103,16 @@ static qwen36_status load_tokenizer(qwen36_model *m, const char *directory, qwen
     return QWEN36_OK;
 }
 
+/* By these a prompt's turns are found, where a snapshot is worth most. */
+static void find_turn_tokens(qwen36_model *m)
+{
+    m->turn_token = m->user_token = -1;
+    if (m->tokenizer == NULL)
+        return;
+    m->turn_token = qwen36_tokenizer_id(m->tokenizer, "<|im_start|>", 12);
+    m->user_token = qwen36_tokenizer_id(m->tokenizer, "user", 4);
+}
+
 static qwen36_status load_weights(qwen36_model *m, const char *directory, const qwen36_model_options *o,
                                   qwen36_error *error)
 {
@@ -115,13 +141,15 @@ static qwen36_status create_step_memory(qwen36_model *m, const sizes *s, qwen36_
     if (status == QWEN36_OK)
         status = qw_cache_create(&m->cache, &m->allocator, &s->cache, m->dims.vocab_size, &m->backend);
     if (status == QWEN36_OK)
-        status = qw_batch_create(&m->batch, &m->allocator, s->max_rows, s->max_segments, s->max_blocks);
+        status = qw_batch_create(&m->batch, &m->allocator, &s->batch);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "no memory for cache and workspace: %llu bytes of KV, %llu of states",
                        (unsigned long long)s->cache.kv_bytes, (unsigned long long)s->cache.state_bytes);
     m->sample_rows = qw_alloc(&m->allocator, (size_t)s->max_sessions, sizeof *m->sample_rows);
     m->head_rows = qw_alloc(&m->allocator, 2 * (size_t)s->max_head_rows, sizeof *m->head_rows);
-    if (m->sample_rows == NULL || m->head_rows == NULL)
+    m->order = qw_alloc(&m->allocator, (size_t)s->max_sessions, sizeof *m->order);
+    m->copies = qw_alloc(&m->allocator, (size_t)s->max_segments, sizeof *m->copies);
+    if (m->sample_rows == NULL || m->head_rows == NULL || m->order == NULL || m->copies == NULL)
         return qw_fail_memory(error, (uint64_t)s->max_sessions * sizeof *m->sample_rows);
     return QWEN36_OK;
 }
@@ -159,6 +187,7 @@ static qwen36_status load(qwen36_model *m, const char *directory, const qwen36_m
     if (status != QWEN36_OK)
         return status;
     adopt_sizes(m, &s);
+    find_turn_tokens(m);
     status = open_backend(m, o, &s, opener, error);
     if (status == QWEN36_OK)
         status = create_step_memory(m, &s, error);
@@ -196,6 +225,8 @@ qwen36_status qw_model_open(const char *directory, const qwen36_model_options *o
 void qw_model_close(qwen36_model *m)
 {
     qw_allocator allocator = m->allocator;
+    qw_free(&allocator, m->copies);
+    qw_free(&allocator, m->order);
     qw_free(&allocator, m->head_rows);
     qw_free(&allocator, m->sample_rows);
     qw_batch_destroy(&m->batch, &allocator);
@@ -219,7 +250,7 @@ void qw_model_close(qwen36_model *m)
 static uint64_t session_bytes(const sizes *s)
 {
     uint64_t timeline = (uint64_t)s->context * 5 + (uint64_t)s->context / QW_KV_BLOCK * 4;
-    return s->cache.logits_bytes + (uint64_t)s->max_sessions * timeline;
+    return s->cache.logits_bytes + (uint64_t)s->max_sessions * timeline + (s->cache.snapshots > 0 ? qw_prefix_bytes(s->cache.blocks) : 0);
 }
 
 static uint64_t saturating_sum(const uint64_t *values, int32_t count)
@@ -248,7 +279,7 @@ qwen36_status qw_model_estimate(const char *directory, const qwen36_model_option
         qw_log log = {0};
         qw_backend_config config = backend_config(&allocator, &log, dims, o, &s);
         uint64_t work[3] = {qw_workspace_bytes(dims, s.max_rows),
-                            qw_batch_bytes(s.max_rows, s.max_segments, s.max_blocks),
+                            qw_batch_bytes(&s.batch),
                             qw_backend_scratch_bytes(&config)};
         e->weight_bytes = qw_weights_bytes(checkpoint);
         e->cache_bytes = s.cache.kv_bytes;
@@ -300,6 +331,7 @@ void qw_model_describe(const qwen36_model *m, qwen36_model_info *info)
     info->cpu_tier = m->backend.cpu_tier;
     info->kv_block_tokens = QW_KV_BLOCK;
     info->kv_blocks = m->cache.plan.blocks;
+    info->snapshots = m->cache.plan.snapshots;
     info->bos_token = m->generation.bos_token;
     info->pad_token = m->generation.pad_token;
     info->parameters = m->parameters;

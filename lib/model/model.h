@@ -13,6 +13,19 @@
 
 #include <stdatomic.h>
 
+/* A state on the way through a chunk that becomes a snapshot when the step commits. */
+typedef struct qw_state_save {
+    int32_t position, slot;
+} qw_state_save;
+
+enum { QW_MAX_SAVES = 64 }; /* of one step */
+
+/* What qwen36_stats reports of a model; under its lock. */
+typedef struct qw_model_counters {
+    uint64_t steps, computed, reused, sampled, copies;
+    double schedule_seconds, compute_seconds, commit_seconds, sample_seconds;
+} qw_model_counters;
+
 struct qwen36_model {
     qw_allocator allocator;
     qw_log log;
@@ -35,6 +48,9 @@ struct qwen36_model {
     qw_cache cache;
     qw_batch_builder batch;
     qw_sample_row *sample_rows; /* [max_sessions] */
+    uint64_t *order;            /* [max_sessions]: sessions of a step by urgency */
+    qw_copy *copies;            /* [max_segments]: blocks that a step copies before it writes */
+    qw_state_save saves[QW_MAX_SAVES];
     int32_t *head_rows;         /* [2][max_head_rows]: in and out rows of a head call */
     int32_t max_head_rows;
 
@@ -45,6 +61,9 @@ struct qwen36_model {
     bool turn_taken;
     qw_thread turn_owner; /* while it is taken */
     int32_t session_count;
+    qwen36_session *sessions; /* all of them */
+    qw_model_counters counters;
+    int32_t turn_token, user_token; /* <|im_start|>, and the word behind it in a user's turn; -1: unknown */
 };
 
 /* How the backend is opened: qw_backend_open, or another one in tests. */

@@ -101,36 +101,36 @@ static ssize_t read_small(const char *path, char *text, size_t capacity)
     return length;
 }
 
-static int32_t quota_of(long long quota, long long period)
+static int64_t quota_of(long long quota, long long period)
 {
-    if (quota <= 0 || period <= 0)
-        return INT32_MAX;
-    long long whole = (quota + period - 1) / period;
-    return whole > INT32_MAX ? INT32_MAX : (int32_t)whole;
+    return quota <= 0 || period <= 0 ? INT64_MAX : (quota + period - 1) / period;
 }
 
-/* The quota of one cgroup v2 directory, "max 100000" or "200000 100000"; INT32_MAX when unlimited. */
-static int32_t cgroup_quota(const char *directory)
+/* A limit in the file `name` of one cgroup v2 directory: "max 100000" or "200000 100000" of cpu.max in
+ * processors, "max" or "1073741824" of memory.max in bytes. INT64_MAX when unlimited. */
+static int64_t cgroup2_value(const char *directory, const char *name)
 {
     char path[4200], text[64];
     size_t length = strlen(directory);
     if (length > 4000)
-        return INT32_MAX;
+        return INT64_MAX;
     memcpy(path, directory, length);
-    memcpy(path + length, "/cpu.max", sizeof "/cpu.max");
+    memcpy(path + length, name, strlen(name) + 1);
     if (read_small(path, text, sizeof text) <= 0)
-        return INT32_MAX;
+        return INT64_MAX;
     char *rest = NULL;
-    long long quota = strtoll(text, &rest, 10);
-    return rest == text ? INT32_MAX : quota_of(quota, strtoll(rest, NULL, 10));
+    long long value = strtoll(text, &rest, 10);
+    if (rest == text)
+        return INT64_MAX;
+    return *rest == ' ' ? quota_of(value, strtoll(rest, NULL, 10)) : value;
 }
 
-/* The smallest quota from this process's cgroup up to the root. */
-static int32_t cgroup2_processors(void)
+/* The smallest limit from this process's cgroup up to the root. */
+static int64_t cgroup2_limit(const char *name)
 {
     static const char mount[] = "/sys/fs/cgroup";
     char membership[4096], path[4200];
-    int32_t limit = cgroup_quota(mount);
+    int64_t limit = cgroup2_value(mount, name);
     if (read_small("/proc/self/cgroup", membership, sizeof membership) <= 0)
         return limit;
     const char *entry = strstr(membership, "0::");
@@ -141,18 +141,18 @@ static int32_t cgroup2_processors(void)
     memcpy(path + sizeof mount - 1, entry + 3, length);
     path[sizeof mount - 1 + length] = '\0';
     while (strlen(path) > sizeof mount) {
-        limit = QW_MIN(limit, cgroup_quota(path));
+        limit = QW_MIN(limit, cgroup2_value(path, name));
         *strrchr(path, '/') = '\0';
     }
     return limit;
 }
 
-static int32_t cgroup1_processors(void)
+static int64_t cgroup1_processors(void)
 {
     char quota[32], period[32];
     if (read_small("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota, sizeof quota) <= 0 ||
         read_small("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period) <= 0)
-        return INT32_MAX;
+        return INT64_MAX;
     return quota_of(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
 }
 
@@ -160,10 +160,21 @@ int32_t qw_processor_count(void)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    int32_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    count = QW_MIN(count, cgroup2_processors());
+    int64_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    count = QW_MIN(count, cgroup2_limit("/cpu.max"));
     count = QW_MIN(count, cgroup1_processors());
-    return QW_MAX(count, 1);
+    return (int32_t)QW_MAX(count, 1);
+}
+
+uint64_t qw_memory_bytes(void)
+{
+    char text[32];
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int64_t bytes = pages > 0 && page > 0 ? (int64_t)pages * page : 0;
+    bytes = QW_MIN(bytes, cgroup2_limit("/memory.max"));
+    if (read_small("/sys/fs/cgroup/memory/memory.limit_in_bytes", text, sizeof text) > 0)
+        bytes = QW_MIN(bytes, strtoll(text, NULL, 10));
+    return (uint64_t)QW_MAX(bytes, 0);
 }
 
 /* ---- floating-point environment -------------------------------------------------------------------- */

@@ -29,6 +29,8 @@ void qw_cond_broadcast(qw_cond *cond);
 
 /* Processors that this process may use: affinity, capped by the cgroup's CPU quota; at least 1. */
 int32_t qw_processor_count(void);
+/* Memory that this process may use: the machine's, capped by the cgroup's limit. */
+uint64_t qw_memory_bytes(void);
 
 /* Puts the floating-point environment into the state all kernels assume (round to nearest, no
  * flush-to-zero, exceptions masked) and gives back what it was; leave restores it. */

@@ -138,6 +138,23 @@ qwen36_status qw_sampler_set_bias(qw_sampler *sampler, const qw_allocator *alloc
     return copy_bias(sampler, allocator, tokens, bias, count, error);
 }
 
+qwen36_status qw_sampler_copy(qw_sampler *sampler, const qw_sampler *from, const qw_allocator *allocator)
+{
+    qwen36_status status =
+        copy_bias(sampler, allocator, from->bias_token, from->bias, from->bias_count, NULL);
+    if (status != QWEN36_OK)
+        return status;
+    sampler->options = from->options;
+    memcpy(sampler->bitmask, from->bitmask, from->bitmask_words * sizeof *from->bitmask);
+    sampler->has_bitmask = from->has_bitmask;
+    sampler->has_logprob = from->has_logprob;
+    sampler->logprob = from->logprob;
+    sampler->top_count = from->top_count;
+    memcpy(sampler->top_token, from->top_token, sizeof sampler->top_token);
+    memcpy(sampler->top_logprob, from->top_logprob, sizeof sampler->top_logprob);
+    return QWEN36_OK;
+}
+
 qwen36_status qw_sampler_set_bitmask(qw_sampler *sampler, const uint32_t *words, size_t count,
                                      qwen36_error *error)
 {

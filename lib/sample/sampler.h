@@ -41,6 +41,9 @@ qwen36_status qw_sampler_init(qw_sampler *sampler, const qw_allocator *allocator
                               const qwen36_sampling *defaults);
 void qw_sampler_destroy(qw_sampler *sampler, const qw_allocator *allocator);
 
+/* Everything of `from`, into an initialised sampler of the same model; OUT_OF_MEMORY. */
+qwen36_status qw_sampler_copy(qw_sampler *sampler, const qw_sampler *from, const qw_allocator *allocator);
+
 /* Checks, then replaces; on failure the sampler is unchanged. */
 qwen36_status qw_sampler_set_options(qw_sampler *sampler, const qwen36_sampling *options,
                                      qwen36_error *error);

@@ -7,29 +7,26 @@ enum {
     WRITE_INTS = sizeof(qw_state_write) / sizeof(int32_t)
 };
 
-/* ids, three positions and kv_index per row; one state write per segment. */
-uint64_t qw_batch_bytes(int32_t max_rows, int32_t max_segments, int64_t max_blocks)
+/* ids, three positions and kv_index per row. */
+uint64_t qw_batch_bytes(const qw_batch_limits *l)
 {
-    return sizeof(int32_t) *
-           ((uint64_t)max_rows * 5 +
-            (uint64_t)max_segments * ((uint64_t)SEGMENT_INTS + (uint64_t)WRITE_INTS) + (uint64_t)max_blocks);
+    return sizeof(int32_t) * ((uint64_t)l->rows * 5 + (uint64_t)l->segments * SEGMENT_INTS +
+                              (uint64_t)l->writes * WRITE_INTS + (uint64_t)l->blocks);
 }
 
-qwen36_status qw_batch_create(qw_batch_builder *b, const qw_allocator *a, int32_t max_rows,
-                              int32_t max_segments, int64_t max_blocks)
+qwen36_status qw_batch_create(qw_batch_builder *b, const qw_allocator *a, const qw_batch_limits *limits)
 {
-    *b = (qw_batch_builder){.max_rows = max_rows, .max_segments = max_segments, .max_blocks = max_blocks};
-    b->bytes = qw_batch_bytes(max_rows, max_segments, max_blocks);
+    *b = (qw_batch_builder){.limits = *limits, .bytes = qw_batch_bytes(limits)};
     b->memory = qw_alloc(a, b->bytes, 1);
     if (b->memory == NULL)
         return QWEN36_ERROR_OUT_OF_MEMORY;
     b->buffer = (qw_buffer){b->memory, b->bytes, QW_SPACE_HOST, 0};
     b->segment = (qw_segment *)b->memory;
-    b->write = (qw_state_write *)(b->segment + max_segments);
-    b->ids = (int32_t *)(b->write + max_segments);
-    b->positions = b->ids + max_rows;
-    b->kv_index = b->positions + 3 * (int64_t)max_rows;
-    b->block_table = b->kv_index + max_rows;
+    b->write = (qw_state_write *)(b->segment + limits->segments);
+    b->ids = (int32_t *)(b->write + limits->writes);
+    b->positions = b->ids + limits->rows;
+    b->kv_index = b->positions + 3 * (int64_t)limits->rows;
+    b->block_table = b->kv_index + limits->rows;
     return QWEN36_OK;
 }
 
@@ -60,16 +57,17 @@ int32_t qw_batch_add(qw_batch_builder *b, const qw_batch_part *part)
     int32_t row = b->rows;
     add_rows(b, part);
     memcpy(b->block_table + b->blocks, part->blocks, (size_t)blocks * sizeof *part->blocks);
-    b->write[b->writes] = (qw_state_write){row + part->count - 1, part->state_write};
+    for (int32_t i = 0; i < part->writes; i++)
+        b->write[b->writes + i] = (qw_state_write){row + part->write[i].row, part->write[i].slot};
     b->segment[b->segments] = (qw_segment){.row_begin = row,
                                            .row_count = part->count,
                                            .position = part->position,
                                            .table = b->blocks,
                                            .state_read = part->state_read,
                                            .write_begin = b->writes,
-                                           .write_count = 1};
+                                           .write_count = part->writes};
     b->segments++;
-    b->writes++;
+    b->writes += part->writes;
     b->blocks += blocks;
     b->rows += part->count;
     return row;

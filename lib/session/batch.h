@@ -4,9 +4,13 @@
 
 #include "lib/backend.h"
 
+typedef struct qw_batch_limits {
+    int32_t rows, segments, writes;
+    int64_t blocks; /* entries of all block tables together */
+} qw_batch_limits;
+
 typedef struct qw_batch_builder {
-    int32_t max_rows, max_segments;
-    int64_t max_blocks;
+    qw_batch_limits limits;
     int32_t *memory;
     uint64_t bytes;
     qw_buffer buffer; /* describes memory */
@@ -16,9 +20,8 @@ typedef struct qw_batch_builder {
     int32_t rows, segments, writes, blocks; /* so far */
 } qw_batch_builder;
 
-uint64_t qw_batch_bytes(int32_t max_rows, int32_t max_segments, int64_t max_blocks);
-qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_allocator *a, int32_t max_rows,
-                              int32_t max_segments, int64_t max_blocks);
+uint64_t qw_batch_bytes(const qw_batch_limits *limits);
+qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_allocator *a, const qw_batch_limits *limits);
 void qw_batch_destroy(qw_batch_builder *builder, const qw_allocator *a);
 
 /* One sequence's next rows: tokens [position, position + count) of it. */
@@ -26,7 +29,9 @@ typedef struct qw_batch_part {
     const int32_t *tokens; /* [count] */
     int32_t position, count;
     const int32_t *blocks; /* block table of the sequence, through its last row */
-    int32_t state_read, state_write;
+    int32_t state_read;
+    const qw_state_write *write; /* [writes]: rows count from the part's first; the last is its last row */
+    int32_t writes;
 } qw_batch_part;
 
 void qw_batch_begin(qw_batch_builder *builder);

@@ -17,29 +17,45 @@ static bool times(uint64_t a, uint64_t b, uint64_t *out)
     return qw_mul(a, b, out) && *out < (uint64_t)1 << 62;
 }
 
-static qwen36_status plan_blocks(qw_cache_plan *plan, int32_t max_sessions, int32_t context,
-                                 uint64_t cache_bytes, qwen36_error *error)
+enum { AUTO_SNAPSHOTS = 8 }; /* and one more for each of the first so many sessions */
+
+static qwen36_status plan_snapshots(qw_cache_plan *plan, const qw_cache_request *r, qwen36_error *error)
 {
-    uint64_t per_session = ((uint64_t)context + QW_KV_BLOCK - 1) / QW_KV_BLOCK;
-    uint64_t wanted = per_session * (uint64_t)max_sessions;
-    if (cache_bytes > 0 && plan->block_bytes > 0)
-        wanted = cache_bytes / plan->block_bytes;
+    uint64_t snapshots = QW_MIN((uint64_t)r->max_sessions, AUTO_SNAPSHOTS) + AUTO_SNAPSHOTS;
+    if (r->snapshot_bytes != QWEN36_BYTES_AUTO)
+        snapshots = r->snapshot_bytes / QW_MAX(plan->slot_bytes, 1);
+    if (r->snapshot_bytes > 0 && snapshots == 0)
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "snapshot_bytes is %llu, but one snapshot takes %llu bytes",
+                       (unsigned long long)r->snapshot_bytes, (unsigned long long)plan->slot_bytes);
+    plan->snapshots = (int32_t)QW_MIN(snapshots, INT32_MAX / 4);
+    plan->slots = 2 * r->max_sessions + plan->snapshots;
+    return times(plan->slot_bytes, (uint64_t)plan->slots, &plan->state_bytes) ? QWEN36_OK : too_large(error);
+}
+
+static qwen36_status plan_blocks(qw_cache_plan *plan, const qw_cache_request *r, qwen36_error *error)
+{
+    uint64_t per_session = ((uint64_t)r->context + QW_KV_BLOCK - 1) / QW_KV_BLOCK;
+    uint64_t wanted = per_session * (uint64_t)r->max_sessions, bytes = r->cache_bytes;
+    if (r->memory_bytes > 0)
+        bytes = r->memory_bytes > plan->state_bytes ? r->memory_bytes - plan->state_bytes : 1;
+    if (bytes > 0 && plan->block_bytes > 0)
+        wanted = bytes / plan->block_bytes;
     if (wanted == 0)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT,
-                       "cache_bytes is %llu, but one block of %d tokens takes %llu bytes",
-                       (unsigned long long)cache_bytes, QW_KV_BLOCK, (unsigned long long)plan->block_bytes);
-    if (wanted > INT32_MAX / QW_KV_BLOCK && cache_bytes == 0)
+                       "%llu bytes are left for KV blocks, but one block of %d tokens takes %llu bytes",
+                       (unsigned long long)bytes, QW_KV_BLOCK, (unsigned long long)plan->block_bytes);
+    if (wanted > INT32_MAX / QW_KV_BLOCK && bytes == 0)
         return too_large(error);
     plan->blocks = (int32_t)QW_MIN(wanted, INT32_MAX / QW_KV_BLOCK);
     return times((uint64_t)plan->blocks, plan->block_bytes, &plan->kv_bytes) ? QWEN36_OK : too_large(error);
 }
 
-qwen36_status qw_cache_plan_make(const qw_dims *d, int32_t kv_dtype, int32_t max_sessions, int32_t context,
-                                 uint64_t cache_bytes, qw_cache_plan *plan, qwen36_error *error)
+qwen36_status qw_cache_plan_make(const qw_dims *d, const qw_cache_request *r, qw_cache_plan *plan,
+                                 qwen36_error *error)
 {
     *plan = (qw_cache_plan){
-        .kv_dtype = kv_dtype, .full_layers = d->full_layers, .linear_layers = d->linear_layers};
-    uint64_t element = kv_dtype == QW_BF16 ? 2 : 4, keys = 0, state = 0, channels = 0;
+        .kv_dtype = r->kv_dtype, .full_layers = d->full_layers, .linear_layers = d->linear_layers};
+    uint64_t element = r->kv_dtype == QW_BF16 ? 2 : 4, keys = 0, state = 0, channels = 0;
     if (!times((uint64_t)d->kv_heads, (uint64_t)d->head_dim, &keys) ||
         !times(keys, 2 * element * (uint64_t)plan->full_layers, &plan->kv_token_bytes) ||
         !times(plan->kv_token_bytes, QW_KV_BLOCK, &plan->block_bytes) ||
@@ -48,13 +64,12 @@ qwen36_status qw_cache_plan_make(const qw_dims *d, int32_t kv_dtype, int32_t max
     channels = (uint64_t)qw_dims_conv_channels(d);
     plan->recurrent_bytes = round_up(state);
     plan->conv_bytes = round_up(channels * (uint64_t)(d->conv_width - 1) * 4);
-    plan->slots = 2 * max_sessions;
-    plan->logit_rows = 2 * max_sessions;
+    plan->logit_rows = 2 * r->max_sessions;
     if (!times(plan->recurrent_bytes + plan->conv_bytes, (uint64_t)plan->linear_layers, &plan->slot_bytes) ||
-        !times(plan->slot_bytes, (uint64_t)plan->slots, &plan->state_bytes) ||
         !times((uint64_t)d->vocab_size * 4, (uint64_t)plan->logit_rows + QW_LOGITS_TILE, &plan->logits_bytes))
         return too_large(error);
-    return plan_blocks(plan, max_sessions, context, cache_bytes, error);
+    qwen36_status status = plan_snapshots(plan, r, error);
+    return status == QWEN36_OK ? plan_blocks(plan, r, error) : status;
 }
 
 static qwen36_status create_pools(qw_cache *cache, const qw_allocator *a)
@@ -64,6 +79,8 @@ static qwen36_status create_pools(qw_cache *cache, const qw_allocator *a)
         status = qw_index_pool_create(&cache->slots, a, cache->plan.slots);
     if (status == QWEN36_OK)
         status = qw_index_pool_create(&cache->rows, a, cache->plan.logit_rows);
+    if (status == QWEN36_OK)
+        status = qw_prefix_create(&cache->prefix, a, &cache->blocks, &cache->slots, cache->plan.snapshots > 0);
     return status;
 }
 
@@ -99,11 +116,51 @@ void qw_cache_destroy(qw_cache *cache, const qw_allocator *a, qw_backend *backen
     destroy_buffer(backend, &cache->kv);
     destroy_buffer(backend, &cache->states);
     destroy_buffer(backend, &cache->logits);
+    qw_prefix_destroy(&cache->prefix, a);
     qw_index_pool_destroy(&cache->blocks, a);
     qw_index_pool_destroy(&cache->slots, a);
     qw_index_pool_destroy(&cache->rows, a);
     *cache = (qw_cache){0};
 }
+
+/* ---- taking and dropping ------------------------------------------------------------------------------ */
+
+int32_t qw_cache_take_block(qw_cache *cache)
+{
+    int32_t block = qw_index_pool_acquire(&cache->blocks);
+    if (block < 0 && qw_prefix_evict_block(&cache->prefix))
+        block = qw_index_pool_acquire(&cache->blocks);
+    return block;
+}
+
+void qw_cache_hold_block(qw_cache *cache, int32_t block)
+{
+    qw_index_pool_retain(&cache->blocks, block);
+    qw_prefix_block_held(&cache->prefix, block);
+}
+
+void qw_cache_drop_block(qw_cache *cache, int32_t block)
+{
+    if (block < 0)
+        return;
+    qw_index_pool_release(&cache->blocks, block);
+    qw_prefix_block_dropped(&cache->prefix, block);
+}
+
+int32_t qw_cache_take_slot(qw_cache *cache)
+{
+    int32_t slot = qw_index_pool_acquire(&cache->slots);
+    if (slot < 0 && qw_prefix_evict_slot(&cache->prefix))
+        slot = qw_index_pool_acquire(&cache->slots);
+    return slot;
+}
+
+void qw_cache_drop_slot(qw_cache *cache, int32_t slot)
+{
+    qw_index_pool_release(&cache->slots, slot);
+}
+
+/* ---- views -------------------------------------------------------------------------------------------- */
 
 qw_kv_view qw_cache_kv(const qw_cache *cache, int32_t full_index)
 {

@@ -1,19 +1,22 @@
 /* The memory that outlives a step: KV blocks, state slots and logits rows, each a buffer of the backend
- * with an index pool beside it.
+ * with an index pool beside it, and the index of what can be found again by its tokens.
  *
  *   KV      [block][full layer][K, V][nkv][64][hd] in kv_dtype: a block holds 64 tokens of all layers
  *   states  [slot][linear layer][ recurrent [nv][dk][dv] ‖ conv [width-1][C] ] float32
- *   logits  [row][V] float32: two rows per session (a step writes the one, commit makes it current),
- *           and behind them `tile` rows for logits that are consumed at once
+ *   logits  [row][V] float32, and behind them `tile` rows for logits that are consumed at once
  *
- * A state slot is immutable once a step has committed it: a step reads one slot and writes another, so a
- * failed step loses nothing. The pools are guarded by the model's lock.
+ * Slots and logits rows are immutable once a step has committed them: a step reads one and writes another,
+ * so a failed step loses nothing, and sharing needs no copy. Of either, a session holds one, and one more
+ * while it steps. A block is written only by its one holder (step.c copies a shared one first).
+ *
+ * take gives a free one, if need be by evicting what the prefix index has not used for longest; hold adds a
+ * holder; drop (-1 is ignored) takes one away. All calls are under the model's lock.
  */
 #ifndef QW_SESSION_CACHE_H
 #define QW_SESSION_CACHE_H
 
 #include "lib/backend.h"
-#include "lib/session/index_pool.h"
+#include "lib/session/prefix.h"
 
 enum { QW_LOGITS_TILE = 32 };
 
@@ -22,26 +25,40 @@ typedef struct qw_cache_plan {
     int32_t kv_dtype; /* QW_F32 or QW_BF16 */
     int32_t full_layers, linear_layers;
     int32_t blocks, slots, logit_rows; /* logit_rows without the tile */
+    int32_t snapshots;                 /* slots beyond those that sessions can need */
     uint64_t kv_token_bytes, block_bytes;
     uint64_t recurrent_bytes, conv_bytes; /* of one layer */
     uint64_t slot_bytes;
     uint64_t kv_bytes, state_bytes, logits_bytes; /* of the whole */
 } qw_cache_plan;
 
-/* cache_bytes 0: what max_sessions x context needs. */
-qwen36_status qw_cache_plan_make(const qw_dims *dims, int32_t kv_dtype, int32_t max_sessions, int32_t context,
-                                 uint64_t cache_bytes, qw_cache_plan *plan, qwen36_error *error);
+typedef struct qw_cache_request {
+    int32_t kv_dtype, max_sessions, context;
+    uint64_t cache_bytes;    /* for KV blocks; 0: what max_sessions x context needs */
+    uint64_t snapshot_bytes; /* QWEN36_BYTES_AUTO: some; 0: none, and no prefix is found again */
+    uint64_t memory_bytes;   /* not 0: blocks, states and snapshots together take this, instead of cache_bytes */
+} qw_cache_request;
+
+qwen36_status qw_cache_plan_make(const qw_dims *dims, const qw_cache_request *request, qw_cache_plan *plan,
+                                 qwen36_error *error);
 
 typedef struct qw_cache {
     qw_cache_plan plan;
     qw_buffer kv, states, logits;
     qw_index_pool blocks, slots, rows;
+    qw_prefix prefix;
     qw_view logits_view; /* [logit_rows + tile, V] */
 } qw_cache;
 
 qwen36_status qw_cache_create(qw_cache *cache, const qw_allocator *a, const qw_cache_plan *plan,
                               int32_t vocab_size, qw_backend *backend);
 void qw_cache_destroy(qw_cache *cache, const qw_allocator *a, qw_backend *backend);
+
+int32_t qw_cache_take_block(qw_cache *cache);
+void qw_cache_hold_block(qw_cache *cache, int32_t block);
+void qw_cache_drop_block(qw_cache *cache, int32_t block);
+int32_t qw_cache_take_slot(qw_cache *cache);
+void qw_cache_drop_slot(qw_cache *cache, int32_t slot);
 
 /* Views of one layer, by its index within its kind. */
 qw_kv_view qw_cache_kv(const qw_cache *cache, int32_t full_index);

@@ -1,9 +1,11 @@
 /* Sampling over sessions: logits of each → its next token, appended as pending. */
 #include "lib/session/session.h"
 
+#include "lib/os/process.h"
+
 static qwen36_status check_session(const qwen36_session *s)
 {
-    if (!s->has_logits || s->computed < s->length)
+    if (s->row < 0 || s->computed < s->length)
         return QWEN36_ERROR_NO_LOGITS;
     return s->length == s->capacity ? QWEN36_ERROR_CONTEXT_FULL : QWEN36_OK;
 }
@@ -15,7 +17,7 @@ static int32_t collect(qwen36_model *m, qwen36_session *const *sessions, size_t 
         qwen36_session *s = sessions[i];
         s->step.status = check_session(s);
         if (s->step.status == QWEN36_OK)
-            qw_sampler_fill_row(&s->sampler, s->tokens, s->length, s->output_begin, s->logits_row[s->current],
+            qw_sampler_fill_row(&s->sampler, s->tokens, s->length, s->output_begin, s->row,
                                 &m->sample_rows[rows++]);
     }
     return rows;
@@ -29,6 +31,8 @@ static void take(qwen36_session *s, const qw_sample_row *row, int32_t *token)
     qw_sampler_take(&s->sampler, row);
     s->wants[s->length] = QW_WANT_LAST;
     s->tokens[s->length++] = row->token;
+    s->counters.sampled++;
+    s->model->counters.sampled++;
     *token = row->token;
 }
 
@@ -69,7 +73,10 @@ qwen36_status qw_sample(qwen36_session *const *sessions, size_t count, int32_t *
         return status;
     qw_fp_environment caller = qw_fp_enter();
     int32_t row = 0, rows = collect(m, sessions, count);
+    double began = qw_clock_seconds();
     status = run(m, rows);
+    qw_mutex_lock(&m->lock);
+    m->counters.sample_seconds += qw_clock_seconds() - began;
     for (size_t i = 0; i < count; i++) {
         tokens[i] = -1;
         if (sessions[i]->step.status != QWEN36_OK)
@@ -79,6 +86,7 @@ qwen36_status qw_sample(qwen36_session *const *sessions, size_t count, int32_t *
         else
             sessions[i]->step.status = status;
     }
+    qw_mutex_unlock(&m->lock);
     status = qw_combine_status(sessions, count);
     describe_failure(status, error);
     qw_fp_leave(caller);

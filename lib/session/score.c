@@ -5,7 +5,7 @@
 static qwen36_status score_first(qwen36_session *s, int32_t token, float *logprob)
 {
     qwen36_model *m = s->model;
-    int32_t row = s->logits_row[s->current], status = QWEN36_OK;
+    int32_t row = s->row, status = QWEN36_OK;
     qw_logprob_args args = {m->cache.logits_view, 1, &row, &token, logprob, &status};
     qwen36_status result = qw_model_take_turn(m, NULL);
     if (result != QWEN36_OK)
@@ -24,7 +24,7 @@ static qwen36_status prepare_first(qwen36_session *s, int32_t begin, int32_t tok
     *logprob = 0;
     if (begin == 0)
         return QWEN36_OK;
-    if (begin == s->computed && s->has_logits)
+    if (begin == s->computed && s->row >= 0)
         return score_first(s, token, logprob);
     if (begin == s->computed)
         qw_session_rewind(s, (size_t)(begin - 1), NULL);

@@ -19,16 +19,37 @@ static qwen36_status allocate(qwen36_session *s, const qwen36_sampling *sampling
     return status == QWEN36_OK ? status : qw_fail_memory(error, (uint64_t)s->model->dims.vocab_size / 8);
 }
 
-/* Takes a place among max_sessions, and two logits rows with it. */
-static qwen36_status enter_model(qwen36_session *s, qwen36_error *error)
+/* Under the model's lock. */
+static void share(qwen36_session *s, const qwen36_session *twin)
+{
+    qw_cache *cache = &s->model->cache;
+    for (int32_t i = 0; i < twin->block_count; i++)
+        qw_cache_hold_block(cache, s->blocks[i] = twin->blocks[i]);
+    if (twin->slot >= 0)
+        qw_index_pool_retain(&cache->slots, twin->slot);
+    if (twin->row >= 0)
+        qw_index_pool_retain(&cache->rows, twin->row);
+    s->block_count = twin->block_count;
+    s->indexed = twin->indexed;
+    s->computed = twin->computed;
+    s->slot = twin->slot;
+    s->row = twin->row;
+}
+
+/* Takes a place among max_sessions; a fork takes its share of what `twin` stands on with it. */
+static qwen36_status enter_model(qwen36_session *s, const qwen36_session *twin, qwen36_error *error)
 {
     qwen36_model *m = s->model;
     qw_mutex_lock(&m->lock);
     bool full = m->session_count == m->max_sessions;
     if (!full) {
         m->session_count++;
-        for (int i = 0; i < 2; i++)
-            s->logits_row[i] = qw_index_pool_acquire(&m->cache.rows);
+        s->next = m->sessions;
+        if (s->next != NULL)
+            s->next->previous = s;
+        m->sessions = s;
+        if (twin != NULL)
+            share(s, twin);
     }
     qw_mutex_unlock(&m->lock);
     if (full)
@@ -47,8 +68,9 @@ static void free_memory(qwen36_session *s)
     qw_free(a, s);
 }
 
-qwen36_status qw_session_open(qwen36_model *model, const qwen36_session_options *options,
-                              const qwen36_sampling *sampling, qwen36_session **session, qwen36_error *error)
+/* A session that stands nowhere yet. */
+static qwen36_status create(qwen36_model *model, const qwen36_session_options *options,
+                            const qwen36_sampling *sampling, qwen36_session **session, qwen36_error *error)
 {
     qwen36_session *s = qw_alloc(&model->allocator, 1, sizeof *s);
     if (s == NULL)
@@ -58,11 +80,25 @@ qwen36_status qw_session_open(qwen36_model *model, const qwen36_session_options 
     s->capacity = options->context_length;
     s->on_logits = options->on_logits;
     s->user = options->user;
-    s->slot = -1;
+    s->space = options->prefix_space;
+    s->slot = s->row = s->passing = -1;
     atomic_init(&s->interrupted, 0);
     qwen36_status status = allocate(s, sampling, error);
-    if (status == QWEN36_OK)
-        status = enter_model(s, error);
+    if (status != QWEN36_OK)
+        free_memory(s);
+    else
+        *session = s;
+    return status;
+}
+
+qwen36_status qw_session_open(qwen36_model *model, const qwen36_session_options *options,
+                              const qwen36_sampling *sampling, qwen36_session **session, qwen36_error *error)
+{
+    qwen36_session *s = NULL;
+    qwen36_status status = create(model, options, sampling, &s, error);
+    if (status != QWEN36_OK)
+        return status;
+    status = enter_model(s, NULL, error);
     if (status != QWEN36_OK) {
         free_memory(s);
         return status;
@@ -71,119 +107,47 @@ qwen36_status qw_session_open(qwen36_model *model, const qwen36_session_options 
     return QWEN36_OK;
 }
 
+qwen36_status qw_session_fork(const qwen36_session *twin, const qwen36_session_options *options,
+                              qwen36_session **fork, qwen36_error *error)
+{
+    qwen36_session *s = NULL;
+    qwen36_model *m = twin->model;
+    if (options->context_length < twin->length)
+        return qw_fail(error, QWEN36_ERROR_CONTEXT_FULL, "%d tokens do not fit into a context_length of %d",
+                       twin->length, options->context_length);
+    qwen36_status status = create(m, options, &twin->sampler.options, &s, error);
+    if (status != QWEN36_OK)
+        return status;
+    memcpy(s->tokens, twin->tokens, (size_t)twin->length * sizeof *s->tokens);
+    memcpy(s->wants, twin->wants, (size_t)twin->length * sizeof *s->wants);
+    memcpy(s->marks, twin->marks, sizeof s->marks);
+    s->space = twin->space;
+    s->length = twin->length;
+    s->output_begin = twin->output_begin;
+    if (qw_sampler_copy(&s->sampler, &twin->sampler, &m->allocator) != QWEN36_OK)
+        status = qw_fail_memory(error, twin->sampler.bias_count * sizeof *twin->sampler.bias);
+    else
+        status = enter_model(s, twin, error);
+    if (status != QWEN36_OK) {
+        free_memory(s);
+        return status;
+    }
+    *fork = s;
+    return QWEN36_OK;
+}
+
 void qw_session_close(qwen36_session *s)
 {
     qwen36_model *m = s->model;
     qw_session_forget(s);
     qw_mutex_lock(&m->lock);
-    for (int i = 0; i < 2; i++)
-        qw_index_pool_release(&m->cache.rows, s->logits_row[i]);
+    if (s->previous != NULL)
+        s->previous->next = s->next;
+    else
+        m->sessions = s->next;
+    if (s->next != NULL)
+        s->next->previous = s->previous;
     m->session_count--;
     qw_mutex_unlock(&m->lock);
     free_memory(s);
-}
-
-/* ---- the timeline -------------------------------------------------------------------------------------- */
-
-void qw_session_forget(qwen36_session *s)
-{
-    qwen36_model *m = s->model;
-    qw_mutex_lock(&m->lock);
-    for (int32_t i = 0; i < s->block_count; i++)
-        qw_index_pool_release(&m->cache.blocks, s->blocks[i]);
-    qw_index_pool_release(&m->cache.slots, s->slot);
-    qw_mutex_unlock(&m->lock);
-    s->block_count = 0;
-    s->slot = -1;
-    s->computed = 0;
-    s->has_logits = false;
-}
-
-static qwen36_status check_tokens(const qwen36_session *s, const int32_t *tokens, size_t count, size_t room,
-                                  qwen36_error *error)
-{
-    if (count > room)
-        return qw_fail(error, QWEN36_ERROR_CONTEXT_FULL,
-                       "%zu tokens do not fit: the session holds %d of at most %d", count,
-                       s->capacity - (int32_t)room, s->capacity);
-    for (size_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= s->model->dims.vocab_size)
-            return qw_fail(error, QWEN36_ERROR_TOKEN_ID, "token %zu is %d, outside 0..%d", i, tokens[i],
-                           s->model->dims.vocab_size - 1);
-    return QWEN36_OK;
-}
-
-qwen36_status qw_session_append(qwen36_session *s, const int32_t *tokens, size_t count, int32_t logits,
-                                qwen36_error *error)
-{
-    qwen36_status status = check_tokens(s, tokens, count, (size_t)(s->capacity - s->length), error);
-    if (status != QWEN36_OK)
-        return status;
-    int32_t added = (int32_t)count;
-    if (added > 0) {
-        memcpy(s->tokens + s->length, tokens, count * sizeof *tokens);
-        memset(s->wants + s->length, logits == QWEN36_LOGITS_ALL ? QW_WANT_ROW : 0, count);
-        if (logits != QWEN36_LOGITS_NONE)
-            s->wants[s->length + added - 1] |= QW_WANT_LAST;
-    }
-    s->length += added;
-    s->output_begin = s->length;
-    return QWEN36_OK;
-}
-
-/* Everything up to `length` is computed again, without delivering rows a second time. */
-static void recompute(qwen36_session *s, int32_t length)
-{
-    qw_session_forget(s);
-    s->length = length;
-    memset(s->wants, 0, (size_t)length);
-    if (length > 0)
-        s->wants[length - 1] = QW_WANT_LAST;
-}
-
-qwen36_status qw_session_rewind(qwen36_session *s, size_t length, qwen36_error *error)
-{
-    if (length > (size_t)s->length)
-        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "cannot rewind to %zu: the timeline has %d tokens",
-                       length, s->length);
-    if ((int32_t)length < s->computed)
-        recompute(s, (int32_t)length);
-    s->length = (int32_t)length;
-    if (s->length > s->computed)
-        s->wants[s->length - 1] |= QW_WANT_LAST;
-    s->output_begin = QW_MIN(s->output_begin, s->length);
-    return QWEN36_OK;
-}
-
-static int32_t common_prefix(const qwen36_session *s, const int32_t *tokens, int32_t count)
-{
-    int32_t limit = QW_MIN(count, s->length), i = 0;
-    while (i < limit && s->tokens[i] == tokens[i])
-        i++;
-    return i;
-}
-
-/* What is computed can be kept only as a whole: the recurrent state stands at `computed` and nowhere else. */
-qwen36_status qw_session_sync(qwen36_session *s, const int32_t *tokens, size_t count, size_t *reused,
-                              qwen36_error *error)
-{
-    qwen36_status status = check_tokens(s, tokens, count, (size_t)s->capacity, error);
-    if (status != QWEN36_OK)
-        return status;
-    int32_t wanted = (int32_t)count;
-    bool keeps = common_prefix(s, tokens, wanted) >= s->computed &&
-                 (wanted > s->computed || (wanted == s->computed && s->has_logits));
-    if (!keeps)
-        qw_session_forget(s);
-    int32_t pending = wanted - s->computed;
-    if (pending > 0) {
-        memcpy(s->tokens + s->computed, tokens + s->computed, (size_t)pending * sizeof *tokens);
-        memset(s->wants + s->computed, 0, (size_t)pending);
-        s->wants[wanted - 1] = QW_WANT_LAST;
-    }
-    s->length = wanted;
-    s->output_begin = wanted;
-    if (reused != NULL)
-        *reused = (size_t)s->computed;
-    return QWEN36_OK;
 }

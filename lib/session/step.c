@@ -2,7 +2,7 @@
  * session stands on is changed, so every failure is a roll-back. */
 #include "lib/session/step.h"
 
-#include <string.h>
+#include "lib/os/process.h"
 
 typedef struct step {
     qwen36_model *model;
@@ -10,47 +10,19 @@ typedef struct step {
     size_t count;
     qw_batch batch;
     qw_fp_environment caller; /* floating-point environment of the caller, for callbacks */
+    int32_t copies;           /* of the model's `copies` */
+    int32_t saves;            /* of the model's `saves` */
     int32_t used_blocks;      /* of the pool, at the end */
+    double began, reserved, computed; /* seconds of the clock */
 } step;
 
-/* ---- schedule: who takes how many rows --------------------------------------------------------------- */
-
-static int32_t pending(const qwen36_session *s)
-{
-    return s->length - s->computed;
-}
-
-/* A cut inside a prompt falls on a block boundary where one is in reach. */
-static int32_t cut(const qwen36_session *s, int32_t room)
-{
-    int32_t rows = pending(s);
-    if (rows <= room)
-        return rows;
-    int32_t end = (s->computed + room) / QW_KV_BLOCK * QW_KV_BLOCK;
-    return end > s->computed ? end - s->computed : room;
-}
-
-/* Sessions with one pending token first (they wait for every token), then the others in their order. */
-static void schedule(step *st, int32_t budget)
-{
-    int32_t segments = st->model->max_segments;
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < st->count && budget > 0 && segments > 0; i++) {
-            qwen36_session *s = st->sessions[i];
-            bool decodes = pending(s) == 1;
-            if (pending(s) == 0 || s->step.status != QWEN36_OK || decodes != (pass == 0))
-                continue;
-            s->step.rows = cut(s, budget);
-            budget -= s->step.rows;
-            segments--;
-        }
-}
+/* ---- begin ------------------------------------------------------------------------------------------- */
 
 static void begin_parts(step *st)
 {
     for (size_t i = 0; i < st->count; i++) {
         qwen36_session *s = st->sessions[i];
-        s->step = (qw_step_part){.new_slot = -1};
+        s->step = (qw_step_part){.new_slot = -1, .new_row = -1, .shared_block = -1};
         if (atomic_load_explicit(&s->interrupted, memory_order_relaxed) != 0) {
             atomic_store_explicit(&s->interrupted, 0, memory_order_relaxed);
             s->step.status = QWEN36_INTERRUPTED;
@@ -62,32 +34,82 @@ static void begin_parts(step *st)
 
 static void release_part(qwen36_session *s)
 {
-    qwen36_model *m = s->model;
+    qw_cache *cache = &s->model->cache;
     for (; s->step.new_blocks > 0; s->step.new_blocks--)
-        qw_index_pool_release(&m->cache.blocks, s->blocks[--s->block_count]);
-    qw_index_pool_release(&m->cache.slots, s->step.new_slot);
-    s->step.new_slot = -1;
-    s->step.rows = 0;
+        qw_cache_drop_block(cache, s->blocks[--s->block_count]);
+    if (s->step.shared_block >= 0) {
+        qw_cache_drop_block(cache, s->blocks[s->block_count - 1]);
+        s->blocks[s->block_count - 1] = s->step.shared_block;
+    }
+    for (int32_t i = 0; i < s->step.saves; i++)
+        qw_cache_drop_slot(cache, s->model->saves[s->step.save_begin + i].slot);
+    qw_cache_drop_slot(cache, s->step.new_slot);
+    qw_index_pool_release(&cache->rows, s->step.new_row);
+    s->step = (qw_step_part){.new_slot = -1, .new_row = -1, .shared_block = -1, .status = s->step.status};
 }
 
-static qwen36_status reserve_part(qwen36_session *s)
+/* The rows begin inside a block that others hold too: a copy of it takes its place in the table. */
+static bool reserve_private(step *st, qwen36_session *s)
 {
-    qwen36_model *m = s->model;
+    qw_cache *cache = &s->model->cache;
+    int32_t at = s->computed / QW_KV_BLOCK;
+    if (s->computed % QW_KV_BLOCK == 0 || cache->blocks.count[s->blocks[at]] == 1)
+        return true;
+    int32_t block = qw_cache_take_block(cache);
+    if (block < 0)
+        return false;
+    uint64_t bytes = cache->plan.block_bytes;
+    st->model->copies[st->copies++] =
+        (qw_copy){(uint64_t)s->blocks[at] * bytes, (uint64_t)block * bytes, bytes};
+    s->step.shared_block = s->blocks[at];
+    s->blocks[at] = block;
+    return true;
+}
+
+static bool reserve_blocks(qwen36_session *s)
+{
     int32_t blocks = (s->computed + s->step.rows + QW_KV_BLOCK - 1) / QW_KV_BLOCK;
-    s->step.new_slot = qw_index_pool_acquire(&m->cache.slots);
-    bool complete = s->step.new_slot >= 0;
-    while (complete && s->block_count < blocks) {
-        int32_t block = qw_index_pool_acquire(&m->cache.blocks);
-        complete = block >= 0;
-        if (complete) {
-            s->blocks[s->block_count++] = block;
-            s->step.new_blocks++;
-        }
+    while (s->block_count < blocks) {
+        int32_t block = qw_cache_take_block(&s->model->cache);
+        if (block < 0)
+            return false;
+        s->blocks[s->block_count++] = block;
+        s->step.new_blocks++;
     }
-    if (complete)
+    return true;
+}
+
+static qwen36_status reserve_part(step *st, qwen36_session *s)
+{
+    qw_cache *cache = &s->model->cache;
+    s->step.new_slot = qw_cache_take_slot(cache);
+    if ((s->wants[s->computed + s->step.rows - 1] & QW_WANT_LAST) != 0)
+        s->step.new_row = qw_index_pool_acquire(&cache->rows);
+    if (s->step.new_slot >= 0 && reserve_private(st, s) && reserve_blocks(s))
         return QWEN36_OK;
+    if (s->step.shared_block >= 0)
+        st->copies--;
     release_part(s);
     return QWEN36_ERROR_CACHE_FULL;
+}
+
+/* Slots for states worth keeping that the rows pass; what cannot be had is not kept. */
+static void reserve_saves(step *st, qwen36_session *s)
+{
+    qwen36_model *m = st->model;
+    int32_t end = s->computed + s->step.rows;
+    s->step.save_begin = st->saves;
+    if (!m->cache.prefix.enabled)
+        return;
+    for (int32_t p = (s->computed / QW_KV_BLOCK + 1) * QW_KV_BLOCK; p < end; p += QW_KV_BLOCK) {
+        if (!qw_session_keeps(s, p) || st->saves == QW_MAX_SAVES)
+            continue;
+        int32_t slot = qw_cache_take_slot(&m->cache);
+        if (slot < 0)
+            break;
+        m->saves[st->saves++] = (qw_state_save){p, slot};
+        s->step.saves++;
+    }
 }
 
 static void reserve(step *st)
@@ -96,25 +118,39 @@ static void reserve(step *st)
     for (size_t i = 0; i < st->count; i++) {
         qwen36_session *s = st->sessions[i];
         if (s->step.rows > 0)
-            s->step.status = reserve_part(s);
+            s->step.status = reserve_part(st, s);
     }
+    for (size_t i = 0; i < st->count; i++)
+        if (st->sessions[i]->step.rows > 0)
+            reserve_saves(st, st->sessions[i]);
     qw_mutex_unlock(&st->model->lock);
+}
+
+static void add_part(step *st, qwen36_session *s)
+{
+    qw_state_write write[QW_MAX_SAVES + 1];
+    for (int32_t i = 0; i < s->step.saves; i++) {
+        const qw_state_save *save = &st->model->saves[s->step.save_begin + i];
+        write[i] = (qw_state_write){save->position - s->computed - 1, save->slot};
+    }
+    write[s->step.saves] = (qw_state_write){s->step.rows - 1, s->step.new_slot};
+    qw_batch_part part = {.tokens = s->tokens + s->computed,
+                          .position = s->computed,
+                          .count = s->step.rows,
+                          .blocks = s->blocks,
+                          .state_read = s->slot,
+                          .write = write,
+                          .writes = s->step.saves + 1};
+    s->step.row_begin = qw_batch_add(&st->model->batch, &part);
 }
 
 static void build_batch(step *st)
 {
-    qw_batch_builder *builder = &st->model->batch;
-    qw_batch_begin(builder);
-    for (size_t i = 0; i < st->count; i++) {
-        qwen36_session *s = st->sessions[i];
-        if (s->step.rows == 0)
-            continue;
-        qw_batch_part part = {s->tokens + s->computed, s->computed, s->step.rows, s->blocks, s->slot,
-                              s->step.new_slot};
-        s->step.row_begin = qw_batch_add(builder, &part);
-        s->step.keep_logits = (s->wants[s->computed + s->step.rows - 1] & QW_WANT_LAST) != 0;
-    }
-    st->batch = qw_batch_finish(builder);
+    qw_batch_begin(&st->model->batch);
+    for (size_t i = 0; i < st->count; i++)
+        if (st->sessions[i]->step.rows > 0)
+            add_part(st, st->sessions[i]);
+    st->batch = qw_batch_finish(&st->model->batch);
 }
 
 /* ---- compute ------------------------------------------------------------------------------------------ */
@@ -142,16 +178,16 @@ static qw_forward_context forward_context(step *st)
 }
 
 /* The logits that stay: one head call for the last rows of all sessions, so that the head's weights are read
- * once. They go to the row that is not current. */
+ * once. */
 static qwen36_status keep_logits(step *st, const qw_forward_context *f)
 {
     int32_t count = 0, *in = st->model->head_rows, *out = in + st->model->max_head_rows;
     for (size_t i = 0; i < st->count; i++) {
         const qwen36_session *s = st->sessions[i];
-        if (s->step.rows == 0 || !s->step.keep_logits)
+        if (s->step.new_row < 0)
             continue;
         in[count] = s->step.row_begin + s->step.rows - 1;
-        out[count++] = s->logits_row[1 - s->current];
+        out[count++] = s->step.new_row;
     }
     return count == 0 ? QWEN36_OK : qw_forward_head(f, st->batch.rows, count, in, out);
 }
@@ -160,7 +196,10 @@ static qwen36_status compute(step *st)
 {
     qw_backend *backend = &st->model->backend;
     qw_forward_context f = forward_context(st);
+    qw_copy_args copy = {&st->model->cache.kv, st->copies, st->model->copies};
     qwen36_status status = backend->ops->step_begin(backend, &st->batch);
+    if (status == QWEN36_OK && st->copies > 0)
+        status = backend->ops->copy(backend, &copy);
     if (status == QWEN36_OK)
         status = qw_forward(&f, &st->batch);
     if (status == QWEN36_OK)
@@ -174,15 +213,32 @@ static qwen36_status compute(step *st)
 
 /* ---- commit ------------------------------------------------------------------------------------------- */
 
-static void commit_part(qwen36_session *s)
+/* From here on the session stands behind the new rows. */
+static void commit_part(step *st, qwen36_session *s)
 {
-    qw_index_pool_release(&s->model->cache.slots, s->slot);
+    qw_cache *cache = &s->model->cache;
+    qw_cache_drop_slot(cache, s->slot);
+    qw_index_pool_release(&cache->rows, s->row);
+    qw_cache_drop_block(cache, s->step.shared_block);
     s->slot = s->step.new_slot;
+    s->row = s->step.new_row;
     s->computed += s->step.rows;
-    s->has_logits = s->step.keep_logits;
-    if (s->step.keep_logits)
-        s->current = 1 - s->current;
+    qw_session_index(s);
     s->step.status = s->computed < s->length ? QWEN36_PENDING : QWEN36_OK;
+    s->counters.steps++;
+    s->counters.computed += (uint64_t)s->step.rows;
+    s->counters.copies += s->step.shared_block >= 0;
+    st->model->counters.computed += (uint64_t)s->step.rows;
+    st->model->counters.copies += s->step.shared_block >= 0;
+}
+
+static void count_step(step *st)
+{
+    qw_model_counters *c = &st->model->counters;
+    c->steps++;
+    c->schedule_seconds += st->reserved - st->began;
+    c->compute_seconds += st->computed - st->reserved;
+    c->commit_seconds += qw_clock_seconds() - st->computed;
 }
 
 static void finish(step *st, qwen36_status status)
@@ -191,7 +247,7 @@ static void finish(step *st, qwen36_status status)
     for (size_t i = 0; i < st->count; i++) {
         qwen36_session *s = st->sessions[i];
         if (s->step.rows == 0) {
-            if (s->step.status == QWEN36_OK && pending(s) > 0)
+            if (s->step.status == QWEN36_OK && s->computed < s->length)
                 s->step.status = QWEN36_PENDING;
         } else if (interrupted(s)) {
             atomic_store_explicit(&s->interrupted, 0, memory_order_relaxed);
@@ -201,10 +257,12 @@ static void finish(step *st, qwen36_status status)
             release_part(s);
             s->step.status = status;
         } else {
-            commit_part(s);
+            commit_part(st, s);
         }
     }
-    st->used_blocks = st->model->cache.blocks.capacity - st->model->cache.blocks.free_count;
+    st->used_blocks = st->model->cache.blocks.capacity - st->model->cache.blocks.free_count -
+                      st->model->cache.prefix.idle;
+    count_step(st);
     qw_mutex_unlock(&st->model->lock);
 }
 
@@ -239,12 +297,15 @@ qwen36_status qw_step(qwen36_session *const *sessions, size_t count, int32_t bud
     if (status != QWEN36_OK)
         return status;
     st.caller = qw_fp_enter();
+    st.began = qw_clock_seconds();
     begin_parts(&st);
-    schedule(&st, budget);
+    qw_schedule(st.model, sessions, count, budget);
     reserve(&st);
     build_batch(&st);
+    st.reserved = qw_clock_seconds();
     if (st.batch.rows > 0)
         status = compute(&st);
+    st.computed = qw_clock_seconds();
     finish(&st, status);
     status = qw_combine_status(sessions, count);
     describe_failure(&st, status, error);

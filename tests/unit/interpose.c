@@ -152,6 +152,13 @@ static void outputs_norm(interposer *self, const qw_norm_args *args)
         add_view(self, &args->y)->updated = same_place(&args->x, &args->y);
 }
 
+static void outputs_copy(interposer *self, const qw_copy_args *args)
+{
+    for (int32_t i = 0; i < args->count; i++)
+        add_region(self, (char *)args->buffer->base + args->copy[i].to, 1, (int64_t)args->copy[i].bytes / 4,
+                   (int64_t)args->copy[i].bytes, QW_I32);
+}
+
 static void outputs_linear(interposer *self, const qw_linear_args *args)
 {
     for (int32_t p = 0; p < args->parts; p++)
@@ -299,6 +306,7 @@ static bool enter(interposer *self, const char *name)
         return status;                                                                                       \
     }
 
+OPERATION(copy, const qw_copy_args)
 OPERATION(embed, const qw_embed_args)
 OPERATION(norm, const qw_norm_args)
 OPERATION(linear, const qw_linear_args)
@@ -344,6 +352,20 @@ static qwen36_status import(qw_backend *backend, const void *host, uint64_t byte
     return self->inner.ops->import(&self->inner, host, bytes, out);
 }
 
+static qwen36_status read_buffer(qw_backend *backend, const qw_buffer *buffer, uint64_t offset, void *host,
+                                 uint64_t bytes)
+{
+    interposer *self = self_of(backend);
+    return self->inner.ops->read(&self->inner, buffer, offset, host, bytes);
+}
+
+static qwen36_status write_buffer(qw_backend *backend, const qw_buffer *buffer, uint64_t offset,
+                                  const void *host, uint64_t bytes)
+{
+    interposer *self = self_of(backend);
+    return self->inner.ops->write(&self->inner, buffer, offset, host, bytes);
+}
+
 static void destroy(qw_backend *backend)
 {
     interposer *self = self_of(backend);
@@ -358,6 +380,9 @@ static const qw_ops interposed_ops = {
     .import = import,
     .step_begin = step_begin,
     .step_end = step_end,
+    .read = read_buffer,
+    .write = write_buffer,
+    .copy = copy,
     .embed = embed,
     .norm = norm,
     .linear = linear,

@@ -191,6 +191,7 @@ TEST(api, model_options_out_of_range)
         {offsetof(qwen36_model_options, max_sessions), 0},
         {offsetof(qwen36_model_options, context_length), 0},
         {offsetof(qwen36_model_options, max_batch_tokens), -1},
+        {offsetof(qwen36_model_options, prefix_reuse), 2},
         {offsetof(qwen36_model_options, reserved), 1},
     };
     for (size_t i = 0; i < QW_COUNT_OF(wrong); i++) {
@@ -325,7 +326,8 @@ TEST(api, memory_estimate)
     CHECK_INT(info.weight_bytes, estimate.weight_bytes);
     CHECK_INT(info.kv_blocks, 3 * 5);
     CHECK_INT(estimate.cache_bytes, 15 * 64 * info.kv_token_bytes);
-    CHECK_INT(estimate.state_bytes, 6 * info.state_bytes);
+    CHECK_INT(info.snapshots, 8 + 3);
+    CHECK_INT(estimate.state_bytes, (6 + (uint64_t)info.snapshots) * info.state_bytes);
     qwen36_model_release(model);
     CHECK_INT(state.outstanding, 0);
 }

@@ -330,6 +330,94 @@ TEST(laws, access)
     with_settings("access", law_access);
 }
 
+/* Rows from `from` on; the others were not computed. */
+static void check_tail(const setting *s, const run *r, int32_t from, const char *what)
+{
+    size_t row = sizeof(float) * (size_t)s->expected.vocab_size;
+    CHECK_INT(r->rows, ROWS);
+    for (int32_t i = from; i < ROWS; i++)
+        CHECK_MSG(memcmp((const char *)s->expected.logits + (size_t)i * row,
+                         (const char *)r->logits + (size_t)i * row, row) == 0,
+                  "%s tier %d numerics %d: %s: row %d differs", s->name, s->options.cpu_tier,
+                  s->options.numerics, what, i);
+    free(r->logits);
+}
+
+static void continue_from(qwen36_session *session, const setting *s, run *r, int32_t at)
+{
+    r->rows = at;
+    append(session, s->golden.tokens + at, (size_t)(TOKENS - at));
+    compute(session, 320);
+    decode(session, s->golden.tokens);
+}
+
+/* A stranger computes tokens that a later session begins with too. */
+static void law_prefix(const setting *s)
+{
+    static const int32_t lengths[] = {65, 100, 128, 129, 139};
+    qwen36_model *model = open_model(s);
+    qwen36_session *first = test_session(model);
+    CHECK_INT(qwen36_session_append(first, s->golden.tokens, 130, QWEN36_LOGITS_LAST, NULL), QWEN36_OK);
+    compute(first, 320);
+    qwen36_session_destroy(first);
+    for (size_t i = 0; i < QW_COUNT_OF(lengths); i++) {
+        run r;
+        size_t reused = 0;
+        qwen36_session *session = collecting_session(model, &r);
+        CHECK_INT(qwen36_session_sync(session, s->golden.tokens, (size_t)lengths[i], &reused, NULL), QWEN36_OK);
+        CHECK_INT(reused, (lengths[i] - 1) / 64 * 64);
+        compute(session, 320);
+        continue_from(session, s, &r, lengths[i]);
+        CHECK(qw_sessions_check(model));
+        qwen36_session_destroy(session);
+        check_tail(s, &r, lengths[i], "prefix");
+    }
+    qwen36_model_release(model);
+}
+
+TEST(laws, prefix)
+{
+    with_settings("prefix", law_prefix);
+}
+
+/* The session goes on elsewhere, in the same step or before; its fork continues as if alone. */
+static void law_fork(const setting *s)
+{
+    static const int32_t lengths[] = {1, 63, 64, 65, 100, 128};
+    qwen36_model *model = open_model(s);
+    for (size_t i = 0; i < QW_COUNT_OF(lengths); i++) {
+        run r, unused;
+        qwen36_session *session = collecting_session(model, &unused), *fork = NULL;
+        qwen36_session_options options;
+        CHECK_INT(qwen36_session_options_init(model, &options, sizeof options), QWEN36_OK);
+        options.on_logits = collect;
+        options.user = &r;
+        r = (run){0};
+        append(session, s->golden.tokens, (size_t)lengths[i]);
+        compute(session, 320);
+        CHECK_INT(qwen36_session_fork(session, &options, &fork, NULL), QWEN36_OK);
+        CHECK(qw_sessions_check(model));
+        CHECK_INT(qwen36_session_append(session, s->golden.tokens + 7, 5, QWEN36_LOGITS_NONE, NULL), QWEN36_OK);
+        r.rows = lengths[i];
+        append(fork, s->golden.tokens + lengths[i], 3);
+        qwen36_session *both[2] = {session, fork};
+        CHECK_INT(qwen36_step(both, 2, NULL, NULL, NULL), QWEN36_OK);
+        CHECK(qw_sessions_check(model));
+        qwen36_session_destroy(session);
+        continue_from(fork, s, &r, lengths[i] + 3);
+        CHECK(qw_sessions_check(model));
+        qwen36_session_destroy(fork);
+        free(unused.logits);
+        check_tail(s, &r, lengths[i], "fork");
+    }
+    qwen36_model_release(model);
+}
+
+TEST(laws, fork)
+{
+    with_settings("fork", law_fork);
+}
+
 /* ---- failing and interrupted operations ---------------------------------------------------------------- */
 
 /* Counts every op of the table and does something at the n-th. */
@@ -358,6 +446,7 @@ static qwen36_status pass_gate(void)
         return status == QWEN36_OK ? gate.inner->op(backend, args) : status;                                 \
     }
 GATED(step_begin, const qw_batch *)
+GATED(copy, const qw_copy_args *)
 GATED(embed, const qw_embed_args *)
 GATED(norm, const qw_norm_args *)
 GATED(linear, const qw_linear_args *)
@@ -388,7 +477,7 @@ static qwen36_status open_gated(const qw_backend_config *config, qw_backend *out
     gate.inner = out->ops;
     gate.ops = *out->ops;
 #define GATE(op) gate.ops.op = gated_##op
-    GATE(step_begin), GATE(step_end), GATE(embed), GATE(norm), GATE(linear), GATE(attn_prepare);
+    GATE(step_begin), GATE(step_end), GATE(copy), GATE(embed), GATE(norm), GATE(linear), GATE(attn_prepare);
     GATE(attention), GATE(conv), GATE(delta), GATE(gated_norm), GATE(route), GATE(experts), GATE(mlp);
     GATE(head), GATE(logprob), GATE(sample);
     out->ops = &gate.ops;

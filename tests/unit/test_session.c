@@ -26,18 +26,16 @@ static qwen36_session *session_with(qwen36_model *model, size_t count)
     return session;
 }
 
-static void check_pools(const qwen36_model *model)
+static void check_pools(qwen36_model *model)
 {
-    CHECK(qw_index_pool_check(&model->cache.blocks));
-    CHECK(qw_index_pool_check(&model->cache.slots));
-    CHECK(qw_index_pool_check(&model->cache.rows));
+    CHECK(qw_sessions_check(model));
 }
 
-static void check_all_free(const qwen36_model *model)
+static void check_all_free(qwen36_model *model)
 {
     check_pools(model);
-    CHECK_INT(model->cache.blocks.free_count, model->cache.blocks.capacity);
-    CHECK_INT(model->cache.slots.free_count, model->cache.slots.capacity);
+    CHECK_INT(model->cache.blocks.free_count + model->cache.prefix.idle, model->cache.blocks.capacity);
+    CHECK_INT(model->cache.slots.free_count + model->cache.prefix.snapshots, model->cache.slots.capacity);
     CHECK_INT(model->cache.rows.free_count, model->cache.rows.capacity);
     CHECK_INT(model->session_count, 0);
 }
@@ -74,7 +72,7 @@ TEST(session, timeline)
     CHECK_INT(qwen36_session_logits(session, &logits, NULL, &error), QWEN36_ERROR_NO_LOGITS);
     CHECK_INT(qwen36_session_reset(session, NULL), QWEN36_OK);
     CHECK_INT(qwen36_session_length(session), 0);
-    CHECK_INT(model->cache.blocks.free_count, model->cache.blocks.capacity);
+    CHECK_INT(model->cache.blocks.free_count + model->cache.prefix.idle, model->cache.blocks.capacity);
     qwen36_session_destroy(session);
     check_all_free(model);
     qwen36_model_release(model);

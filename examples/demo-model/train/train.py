@@ -1,6 +1,6 @@
 """Train the demo model on public-domain text.
 
-usage: train.py WORK_DIR MODEL_DIR [--minutes M] [--seed S] [--fresh]
+usage: train.py WORK_DIR MODEL_DIR [--minutes M] [--seed S] [--fresh] [--converse TEMPLATE]
 
 WORK_DIR holds train.json and held.json (texts.py) and receives checkpoint.pt
 and log.jsonl; a second start resumes from the checkpoint. MODEL_DIR holds the
@@ -11,12 +11,19 @@ one thread per core and one exchange per step is faster than sharing out every
 small operation. The schedule follows progress = time spent training / M, where
 a step that takes far longer than usual (a paused process) counts as a usual
 one. With --steps N the schedule follows the step count alone.
+
+--converse is the second stage. It starts from the checkpoint of the first with
+a schedule of its own, keeps its own in converse.pt, and mixes conversations
+rendered by TEMPLATE, a chat_template.jinja (conversations.py), with the text.
+Only answers count there, not what they answer.
 """
 
 import argparse
 import json
 import math
 import os
+import random
+import re
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +33,8 @@ import torch
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 
-from model import Config, Model
+import conversations
+from model import BLOCK, Config, Model
 
 WORKERS = 2
 BATCH_TOKENS, MICRO_TOKENS = 4096, 1024
@@ -34,6 +42,8 @@ LENGTHS = ((0.4, 256), (0.75, 512), (1.0, 1024))   # window length up to each pr
 LONG = LENGTHS[-1][1]
 MATRIX_LR, OTHER_LR, WEIGHT_DECAY = 6e-3, 3e-3, 0.05
 WARMUP, HOLD = 80, 0.3                     # steps; progress at which the rate starts to fall
+TALK_SHARE, TALK_RATE, TALK_LENGTH = 3, 0.6, 512   # conversations: micro-batches of four, share of the rate, text window
+TALK_POOL = 288                            # conversations that are sorted by length together
 BALANCE, DRAFT = 0.01, 1.0                # weights of the router's and the MTP head's loss
 CHECKPOINT_SECONDS, EVALUATE_EVERY = 240, 3   # seconds; checkpoints
 
@@ -62,6 +72,50 @@ class Windows:
             start = phase + length * int(torch.randperm(per_epoch, generator=random)[n % per_epoch])
             rows.append(self.ids[start:start + length + 2])
         return torch.stack(rows)
+
+
+class Conversations:
+    """Micro-batches of conversations of about one length, with a weight per target."""
+
+    def __init__(self, tokenizer, template, words, seed):
+        self.tokenizer, self.template = tokenizer, conversations.template(template)
+        self.words, self.seed, self.ready, self.ready_from = words, seed, [], None
+
+    def encode(self, n):
+        made = conversations.conversation(n, self.seed, False, self.words)
+        prompt, target = (self.tokenizer.encode(text).ids for text in conversations.render(self.template, made))
+        return prompt + target, len(prompt)
+
+    def pool(self, first):
+        """The micro-batches that conversations first … first + TALK_POOL - 1 make."""
+        rows, batches, batch = sorted(map(self.encode, range(first, first + TALK_POOL)), key=lambda row: len(row[0])), [], []
+        for row in reversed(rows):
+            T = -(-(len((batch or [row])[0][0]) - 1) // BLOCK) * BLOCK
+            if batch and T * (len(batch) + 1) > MICRO_TOKENS:
+                batches.append(batch)
+                batch = []
+            batch.append(row)
+        batches.append(batch)
+        random.Random(first).shuffle(batches)
+        return [self.tensors(batch) for batch in batches]
+
+    @staticmethod
+    def tensors(batch):
+        """ids [B,T+2] and, for the targets at 1 … T+1, weights [B,T+1]."""
+        T = -(-(max(len(ids) for ids, _ in batch) - 1) // BLOCK) * BLOCK
+        ids, weights = torch.zeros(len(batch), T + 2, dtype=torch.long), torch.zeros(len(batch), T + 1)
+        for i, (row, prompt) in enumerate(batch):
+            ids[i, :len(row)] = torch.tensor(row)
+            weights[i, prompt - 1:len(row) - 1] = 1
+        return ids, weights
+
+    def take(self, at):
+        """The micro-batch at (first conversation, index), and where the next one is."""
+        first, index = at
+        if self.ready_from != first:
+            self.ready, self.ready_from = self.pool(first), first
+        following = (first, index + 1) if index + 1 < len(self.ready) else (first + TALK_POOL, 0)
+        return self.ready[index], following
 
 
 class Muon:
@@ -107,8 +161,15 @@ def split_parameters(model):
     return matrices, others
 
 
-def losses(model, ids):
-    """Loss of one batch of windows, and its parts for the log.
+def mean_loss(logits, targets, weights):
+    loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
+    weights = weights.flatten()
+    return (loss * weights).sum() / weights.sum().clamp(min=1)
+
+
+def losses(model, ids, weights):
+    """Loss of one batch of windows, ids [B,T+2] with weights [B,T+1] of the
+    targets, and its parts for the log.
 
     The MTP head trains on every other window, and on detached hidden states
     and embeddings: it learns to follow the model, the model does not bend.
@@ -116,11 +177,11 @@ def losses(model, ids):
     T, notes = ids.shape[1] - 2, []
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         hidden = model.hidden(ids[:, :T], notes)
-        main = F.cross_entropy(model.logits(hidden).float().flatten(0, 1), ids[:, 1:T + 1].flatten())
+        main = mean_loss(model.logits(hidden), ids[:, 1:T + 1], weights[:, :T])
         rows = slice(0, (len(ids) + 1) // 2)
         table = model.embed_tokens.weight.detach()
         draft = model.draft_hidden(hidden[rows].detach(), ids[rows, 1:T + 1], notes, table)
-        draft = F.cross_entropy(F.linear(draft, table).float().flatten(0, 1), ids[rows, 2:].flatten())
+        draft = mean_loss(F.linear(draft, table), ids[rows, 2:], weights[rows, 1:])
     balance = sum(b for b, _ in notes) / len(notes)
     least = torch.stack([u.min() for _, u in notes]).min()
     return main + DRAFT * draft + BALANCE * balance, torch.stack([main, draft, balance, least]).detach()
@@ -134,11 +195,15 @@ class Trainer:
         matrices, others = split_parameters(self.model)
         self.muon = Muon(matrices)
         self.adam = torch.optim.AdamW(others, lr=0, betas=(0.9, 0.95), eps=1e-10, weight_decay=0)
-        self.step, self.position, self.active, self.times = 0, 0, 0.0, []
+        self.step, self.position, self.talked, self.active, self.times = 0, 0, (0, 0), 0.0, []
         self.pool = ThreadPoolExecutor(WORKERS)
         tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
         read = lambda name: json.loads((options.work / name).read_text())
-        self.windows = Windows(encode(tokenizer, read("train.json")), options.seed)
+        text = read("train.json")
+        self.windows = Windows(encode(tokenizer, text), options.seed)
+        if options.converse:
+            words = sorted(set(re.findall(r"\b[a-z]{3,9}\b", " ".join(t for _, t in text))))
+            self.conversations = Conversations(tokenizer, options.converse, words, options.seed)
         held = encode(tokenizer, read("held.json"))
         self.held = held[:len(held) // LONG * LONG].view(-1, LONG)[::3]
 
@@ -149,17 +214,30 @@ class Trainer:
 
     def rate(self):
         fall = min(1.0, (1 - self.progress()) / (1 - HOLD))
-        return min(1.0, (self.step + 1) / WARMUP) * max(0.0, fall)
+        return min(1.0, (self.step + 1) / WARMUP) * max(0.0, fall) * (TALK_RATE if self.options.converse else 1)
 
-    def gradients(self, ids):
-        total, parts = losses(self.model, ids)
+    def gradients(self, batch):
+        total, parts = losses(self.model, *batch)
         return torch.autograd.grad(total, self.parameters), parts
+
+    def text(self, length, tokens):
+        """Micro-batches of `tokens` tokens of text in windows of `length`."""
+        batch = self.windows.batch(self.position, length, tokens // length)
+        self.position += tokens
+        return [(ids, torch.ones(len(ids), length + 1)) for ids in batch.split(max(1, MICRO_TOKENS // length))]
+
+    def micro_batches(self):
+        if not self.options.converse:
+            return self.text(next(length for until, length in LENGTHS if self.progress() < until), BATCH_TOKENS)
+        batches = self.text(TALK_LENGTH, BATCH_TOKENS - TALK_SHARE * MICRO_TOKENS)
+        for _ in range(TALK_SHARE):
+            batch, self.talked = self.conversations.take(self.talked)
+            batches.append(batch)
+        return batches
 
     def train_step(self):
         started = time.monotonic()
-        length = next(length for until, length in LENGTHS if self.progress() < until)
-        batch = self.windows.batch(self.position, length, BATCH_TOKENS // length)
-        results = list(self.pool.map(self.gradients, batch.split(max(1, MICRO_TOKENS // length))))
+        results = list(self.pool.map(self.gradients, self.micro_batches()))
         grads = [torch.stack(g).mean(0) for g in zip(*(r[0] for r in results))]
         for p, g in zip(self.parameters, grads):
             p.grad = g
@@ -171,7 +249,6 @@ class Trainer:
         for job in jobs:
             job.result()
         self.step += 1
-        self.position += BATCH_TOKENS
         self.count_time(time.monotonic() - started)
         return torch.stack([r[1] for r in results]).mean(0)
 
@@ -194,20 +271,29 @@ class Trainer:
         draft = self.model.logits(self.model.draft_hidden(hidden[:, :-1], ids[:, 1:], notes))
         return loss.item(), (draft.argmax(-1) == logits[:, 1:].argmax(-1)).float().mean().item()
 
+    def checkpoint(self):
+        return "converse.pt" if self.options.converse else "checkpoint.pt"
+
     def save(self):
         state = {"model": self.model.state_dict(), "adam": self.adam.state_dict(),
                  "muon": self.muon.state, "step": self.step, "position": self.position,
-                 "active": self.active}
-        path = self.options.work / "checkpoint.pt"
+                 "talked": self.talked, "active": self.active}
+        path = self.options.work / self.checkpoint()
         torch.save(state, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
 
     def resume(self):
-        state = torch.load(self.options.work / "checkpoint.pt")
+        own = self.options.work / self.checkpoint()
+        if self.options.fresh or not own.exists():
+            if self.options.converse:
+                self.model.load_state_dict(torch.load(self.options.work / "checkpoint.pt")["model"])
+            return
+        state = torch.load(own)
         self.model.load_state_dict(state["model"])
         self.adam.load_state_dict(state["adam"])
         self.muon.state = state["muon"]
         self.step, self.position, self.active = state["step"], state["position"], state["active"]
+        self.talked = tuple(state.get("talked", (0, 0)))
 
     def log(self, **entry):
         entry = {k: round(v, 5) if isinstance(v, float) else v for k, v in entry.items()}
@@ -238,14 +324,14 @@ def main():
     parser.add_argument("--minutes", type=float, default=66)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--converse", type=Path, metavar="TEMPLATE")
     parser.add_argument("--fresh", action="store_true", help="ignore an existing checkpoint")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     torch.set_flush_denormal(True)
     trainer = Trainer(options)
-    if not options.fresh and (options.work / "checkpoint.pt").exists():
-        trainer.resume()
+    trainer.resume()
     trainer.run()
 
 
