@@ -144,6 +144,7 @@ class Maker:
     def __init__(self, r, held_out, extra_words=()):
         self.r, self.held_out, self.extra = r, held_out, extra_words
         self.zh = r.random() < 0.4
+        self.characters = "".join(sorted(set("".join(ZH_WORDS + ZH_CITIES + ZH_NAMES + ZH_REPLIES)) - set("。")))
 
     def say(self, en, zh):
         return zh if self.zh else en
@@ -159,7 +160,9 @@ class Maker:
                 return item
 
     def slot(self, en, zh, capital=False):
-        if self.extra and self.r.random() < 0.4:
+        if self.extra and self.r.random() < 0.6:
+            if self.zh and self.r.random() < 0.7:
+                return "".join(self.r.choices(self.characters, k=self.r.randrange(1, 4)))
             word = self.r.choice(self.extra)
             return word.capitalize() if capital else word
         return self.item(self.say(en, zh))
@@ -179,13 +182,13 @@ class Maker:
             word = word.upper()
         return f"{word}{self.r.randrange(10, 100)}" if self.r.random() < 0.15 else word
 
-    def phrase(self):
+    def phrase(self, longest=6):
         """A fixed sentence, or a few words that make no sense together."""
-        if self.r.random() < 0.4:
+        if self.r.random() < (0.4 if self.held_out else 0.2):
             return self.item(self.say(REPLIES, ZH_REPLIES))
-        words = [self.slot(WORDS, ZH_WORDS) for _ in range(self.r.randrange(1, 6))]
+        words = [self.slot(WORDS, ZH_WORDS) for _ in range(self.r.randrange(1, longest))]
         return self.say(" ".join(words).capitalize() + self.r.choice([".", "!", ""]),
-                        "".join(words[:3]) + self.r.choice(["。", "！", ""]))
+                        "".join(words) + self.r.choice(["。", "！", ""]))
 
     # Each of these returns a list of messages that ends with an assistant message.
 
@@ -212,7 +215,7 @@ class Maker:
                          self.say(DONT_KNOW, ZH_DONT_KNOW))
 
     def repeat(self):
-        phrase = self.phrase()
+        phrase = self.phrase(5 if self.held_out else 13)
         return self.turn(self.wording(REPEAT, ZH_REPEAT).format(phrase),
                          self.say("I repeat the words.", "我重复这句话。"), phrase)
 
@@ -338,8 +341,14 @@ class Maker:
         return Conversation(behaviour, "zh" if self.zh else "en", messages[:-1], messages[-1], thinking, tools)
 
 
-def conversation(n, seed, held_out, extra_words=(), behaviours=BEHAVIOURS):
+# For training: copying is what has to be learnt most, and a request with tools is long.
+LESSONS = ("greet fixed recall repeat count multiply talk repeat recall fixed unknown repeat multiply recall "
+           "weather repeat").split()
+
+
+def conversation(n, seed, held_out, extra_words=(), behaviours=None):
     """The n-th conversation of this seed; behaviours take turns."""
+    behaviours = behaviours or (BEHAVIOURS if held_out else LESSONS)
     r = random.Random(seed * 1_000_003 + n)
     while True:
         made = Maker(r, held_out, extra_words).conversation(behaviours[n % len(behaviours)])
@@ -363,6 +372,20 @@ def template(path):
     environment.globals["raise_exception"] = fail
     with open(path, encoding="utf-8") as file:
         return environment.from_string(file.read())
+
+
+def pieces(template, made):
+    """The rendered conversation as [(text, whether the assistant says it)]."""
+    prompt, target = render(template, made)
+    start, end, out = "<|im_start|>assistant\n", "<|im_end|>", []
+    while start in prompt:
+        before, _, prompt = prompt.partition(start)
+        said, mark, rest = prompt.partition(end)
+        out.append((before + start, False))
+        if mark:
+            out.append((said + mark, True))
+            prompt = rest
+    return out + [(prompt, False), (target, True)]
 
 
 def render(template, made):

@@ -42,8 +42,9 @@ LENGTHS = ((0.4, 256), (0.75, 512), (1.0, 1024))   # window length up to each pr
 LONG = LENGTHS[-1][1]
 MATRIX_LR, OTHER_LR, WEIGHT_DECAY = 6e-3, 3e-3, 0.05
 WARMUP, HOLD = 80, 0.3                     # steps; progress at which the rate starts to fall
-TALK_SHARE, TALK_RATE, TALK_LENGTH = 3, 0.6, 512   # conversations: micro-batches of four, share of the rate, text window
-TALK_POOL = 288                            # conversations that are sorted by length together
+# Conversations: micro-batches of four, share of the rate, window of the text beside them and the weight
+# of its loss, conversations that are sorted by length together.
+TALK_SHARE, TALK_RATE, TALK_LENGTH, TEXT_WEIGHT, TALK_POOL = 3, 0.7, 512, 0.35, 288
 BALANCE, DRAFT = 0.01, 1.0                # weights of the router's and the MTP head's loss
 CHECKPOINT_SECONDS, EVALUATE_EVERY = 240, 3   # seconds; checkpoints
 
@@ -82,9 +83,14 @@ class Conversations:
         self.words, self.seed, self.ready, self.ready_from = words, seed, [], None
 
     def encode(self, n):
+        """(ids, weight of every id as a target): 1 for what the assistant says, in earlier turns too."""
         made = conversations.conversation(n, self.seed, False, self.words)
-        prompt, target = (self.tokenizer.encode(text).ids for text in conversations.render(self.template, made))
-        return prompt + target, len(prompt)
+        ids, weights = [], []
+        for text, spoken in conversations.pieces(self.template, made):
+            piece = self.tokenizer.encode(text).ids
+            ids += piece
+            weights += [float(spoken)] * len(piece)
+        return ids, weights
 
     def pool(self, first):
         """The micro-batches that conversations first … first + TALK_POOL - 1 make."""
@@ -104,9 +110,9 @@ class Conversations:
         """ids [B,T+2] and, for the targets at 1 … T+1, weights [B,T+1]."""
         T = -(-(max(len(ids) for ids, _ in batch) - 1) // BLOCK) * BLOCK
         ids, weights = torch.zeros(len(batch), T + 2, dtype=torch.long), torch.zeros(len(batch), T + 1)
-        for i, (row, prompt) in enumerate(batch):
+        for i, (row, weight) in enumerate(batch):
             ids[i, :len(row)] = torch.tensor(row)
-            weights[i, prompt - 1:len(row) - 1] = 1
+            weights[i, :len(row) - 1] = torch.tensor(weight[1:])
         return ids, weights
 
     def take(self, at):
@@ -217,14 +223,16 @@ class Trainer:
         return min(1.0, (self.step + 1) / WARMUP) * max(0.0, fall) * (TALK_RATE if self.options.converse else 1)
 
     def gradients(self, batch):
-        total, parts = losses(self.model, *batch)
-        return torch.autograd.grad(total, self.parameters), parts
+        ids, weights, share = batch
+        total, parts = losses(self.model, ids, weights)
+        return torch.autograd.grad(total * share, self.parameters), parts
 
     def text(self, length, tokens):
         """Micro-batches of `tokens` tokens of text in windows of `length`."""
         batch = self.windows.batch(self.position, length, tokens // length)
         self.position += tokens
-        return [(ids, torch.ones(len(ids), length + 1)) for ids in batch.split(max(1, MICRO_TOKENS // length))]
+        share = TEXT_WEIGHT if self.options.converse else 1
+        return [(ids, torch.ones(len(ids), length + 1), share) for ids in batch.split(max(1, MICRO_TOKENS // length))]
 
     def micro_batches(self):
         if not self.options.converse:
@@ -232,7 +240,7 @@ class Trainer:
         batches = self.text(TALK_LENGTH, BATCH_TOKENS - TALK_SHARE * MICRO_TOKENS)
         for _ in range(TALK_SHARE):
             batch, self.talked = self.conversations.take(self.talked)
-            batches.append(batch)
+            batches.append((*batch, 1))
         return batches
 
     def train_step(self):
