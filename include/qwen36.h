@@ -144,6 +144,8 @@ enum {
     QWEN36_ERROR_NO_TOKENIZER = -36,  /* the model directory has no tokenizer.json */
     QWEN36_ERROR_CHAT_TEMPLATE = -37, /* the chat template is none that this version knows */
     QWEN36_ERROR_CHAT_MESSAGES = -38, /* a chat request is malformed, or the template refuses it */
+    QWEN36_ERROR_FILE_WRITE = -39,    /* a file cannot be written; what stood under its name still does */
+    QWEN36_ERROR_SNAPSHOT = -40,      /* a snapshot is damaged, cut short, or of another format */
 
     QWEN36_ERROR_TOKEN_ID = -50,      /* a token id outside the model's vocabulary */
     QWEN36_ERROR_CONTEXT_FULL = -51,  /* the session's capacity in tokens is reached */

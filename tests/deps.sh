@@ -49,6 +49,7 @@ look() {
     need libpcre2-dev sh -c 'printf "#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n" | gcc -fsyntax-only -x c -'
     need libutf8proc-dev compiles utf8proc.h
     need libmd-dev compiles sha2.h
+    need libxxhash-dev compiles xxhash.h
     [ "$job" = test ] || return 0
     need "$cxx" have "$cxx"
     need pkg-config have pkg-config

@@ -60,6 +60,8 @@ uint64_t qwen36_features(void)
     X(QWEN36_ERROR_NO_TOKENIZER, "NO_TOKENIZER")                                                             \
     X(QWEN36_ERROR_CHAT_TEMPLATE, "CHAT_TEMPLATE")                                                           \
     X(QWEN36_ERROR_CHAT_MESSAGES, "CHAT_MESSAGES")                                                           \
+    X(QWEN36_ERROR_FILE_WRITE, "FILE_WRITE")                                                                 \
+    X(QWEN36_ERROR_SNAPSHOT, "SNAPSHOT")                                                                     \
     X(QWEN36_ERROR_TOKEN_ID, "TOKEN_ID")                                                                     \
     X(QWEN36_ERROR_CONTEXT_FULL, "CONTEXT_FULL")                                                             \
     X(QWEN36_ERROR_CACHE_FULL, "CACHE_FULL")                                                                 \

@@ -7,7 +7,7 @@ import shutil
 from gate import ROOT, check, files, finish, make, run, skip, succeeds
 
 CC = "aarch64-linux-gnu-gcc"
-TESTS = re.compile(r"test_(base|dtype|random|sampler|sample_op|cpu_math|reference|utf8|index_pool)$")
+TESTS = re.compile(r"test_(base|dtype|random|sampler|sample_op|cpu_math|reference|utf8|index_pool|hash|archive)$")
 BUILD = ROOT / "build/cpu-aarch64"
 LIBRARIES = ROOT / "build/arm64/usr/lib/aarch64-linux-gnu"
 

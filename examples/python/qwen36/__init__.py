@@ -14,10 +14,12 @@ from .errors import (
     Cancelled,
     ContextFull,
     FileNotFound,
+    FileNotWritten,
     Forked,
     InvalidArgument,
     InvalidMessages,
     InvalidModel,
+    InvalidSnapshot,
     InvalidToken,
     NoCandidate,
     NoLogits,
@@ -44,9 +46,9 @@ from .tokenizer import Decoder, Tokenizer
 
 __all__ = [
     "Busy", "CPU", "CacheFull", "Cancelled", "ChatOptions", "ChatTemplate", "ContextFull", "Decoder",
-    "FileNotFound", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages", "InvalidModel",
-    "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs", "MemoryEstimate", "Model", "ModelInfo",
-    "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory", "Qwen36Error", "Sampling",
-    "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
-    "memory_estimate", "sample", "step",
+    "FileNotFound", "FileNotWritten", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages",
+    "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs",
+    "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics",
+    "OutOfMemory", "Qwen36Error", "Sampling", "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer",
+    "UnknownChatTemplate", "Weights", "memory_estimate", "sample", "step",
 ]

@@ -40,6 +40,8 @@ class Status(enum.IntEnum):
     NO_TOKENIZER = -36
     CHAT_TEMPLATE = -37
     CHAT_MESSAGES = -38
+    FILE_WRITE = -39
+    SNAPSHOT = -40
     TOKEN_ID = -50
     CONTEXT_FULL = -51
     CACHE_FULL = -52
@@ -112,6 +114,14 @@ class InvalidMessages(Qwen36Error, ValueError):
     """A chat request is malformed, or the template refuses it."""
 
 
+class FileNotWritten(Qwen36Error, OSError):
+    """A file cannot be written; what stood under its name still does."""
+
+
+class InvalidSnapshot(Qwen36Error, ValueError):
+    """A snapshot is damaged, cut short, or of another format."""
+
+
 class InvalidToken(Qwen36Error, ValueError):
     """A token id outside the vocabulary."""
 
@@ -147,6 +157,8 @@ EXCEPTIONS: dict[int, type[Qwen36Error]] = {
     Status.NO_TOKENIZER: NoTokenizer,
     Status.CHAT_TEMPLATE: UnknownChatTemplate,
     Status.CHAT_MESSAGES: InvalidMessages,
+    Status.FILE_WRITE: FileNotWritten,
+    Status.SNAPSHOT: InvalidSnapshot,
     Status.TOKEN_ID: InvalidToken,
     Status.CONTEXT_FULL: ContextFull,
     Status.CACHE_FULL: CacheFull,

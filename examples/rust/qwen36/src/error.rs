@@ -99,6 +99,10 @@ kinds! {
     ChatTemplate = QWEN36_ERROR_CHAT_TEMPLATE,
     /// A chat request is malformed, or the template refuses it.
     ChatMessages = QWEN36_ERROR_CHAT_MESSAGES,
+    /// A file cannot be written; what stood under its name still does.
+    FileWrite = QWEN36_ERROR_FILE_WRITE,
+    /// A snapshot is damaged, cut short, or of another format.
+    Snapshot = QWEN36_ERROR_SNAPSHOT,
     /// A token id outside the vocabulary.
     TokenId = QWEN36_ERROR_TOKEN_ID,
     /// The session's capacity in tokens is reached.
