@@ -146,6 +146,7 @@ enum {
     QWEN36_ERROR_CHAT_MESSAGES = -38, /* a chat request is malformed, or the template refuses it */
     QWEN36_ERROR_FILE_WRITE = -39,    /* a file cannot be written; what stood under its name still does */
     QWEN36_ERROR_SNAPSHOT = -40,      /* a snapshot is damaged, cut short, or of another format */
+    QWEN36_ERROR_SNAPSHOT_MISMATCH = -41, /* a whole snapshot, but of another model or arithmetic */
 
     QWEN36_ERROR_TOKEN_ID = -50,      /* a token id outside the model's vocabulary */
     QWEN36_ERROR_CONTEXT_FULL = -51,  /* the session's capacity in tokens is reached */
@@ -505,6 +506,38 @@ QWEN36_API qwen36_status qwen36_session_rewind(qwen36_session *session, size_t l
 QWEN36_API qwen36_status qwen36_session_fork(const qwen36_session *session,
                                              const qwen36_session_options *options, qwen36_session **fork,
                                              qwen36_error *error);
+
+/* Writes the whole session: tokens, pending ones too, KV, states, last logits, sampling options, biases,
+ * bitmask (not its callback). The file appears whole under its name, with mode 0600, or what stood there stays:
+ * QWEN36_ERROR_FILE_WRITE. docs/state.md describes the format. The session is unchanged. */
+QWEN36_API qwen36_status qwen36_session_save(const qwen36_session *session, const char *path,
+                                             qwen36_error *error);
+/* The same into `memory`; *size is what it takes, also with QWEN36_ERROR_BUFFER_TOO_SMALL; `memory` may be NULL
+ * with capacity 0 to ask for it. */
+QWEN36_API qwen36_status qwen36_session_save_memory(const qwen36_session *session, void *memory,
+                                                    size_t capacity, size_t *size, qwen36_error *error);
+
+typedef struct qwen36_restore_options {
+    uint32_t struct_size;
+    int32_t any_numerics; /* 1: a state that another backend, tier or numerics setting computed is accepted; what
+                             follows then equals neither that setting nor this one; the KV format must be the
+                             same in any case; default 0 */
+    const qwen36_session_options *session; /* of the new session; default NULL: the model's defaults */
+} qwen36_restore_options;
+
+QWEN36_API void qwen36_restore_options_init(qwen36_restore_options *options, size_t size);
+
+/* A new session that stands where the saved one stood: the next sample gives what it would have given there.
+ * Nothing of a file is used before all of it is checked: QWEN36_ERROR_SNAPSHOT for one that is damaged,
+ * QWEN36_ERROR_SNAPSHOT_MISMATCH for one of another model or arithmetic, QWEN36_ERROR_CONTEXT_FULL,
+ * QWEN36_ERROR_CACHE_FULL, QWEN36_ERROR_SESSIONS_FULL where there is no room. Checksums find damage, not
+ * forgery: restore what you saved. */
+QWEN36_API qwen36_status qwen36_session_restore(qwen36_model *model, const char *path,
+                                                const qwen36_restore_options *options,
+                                                qwen36_session **session, qwen36_error *error);
+QWEN36_API qwen36_status qwen36_session_restore_memory(qwen36_model *model, const void *memory, size_t size,
+                                                       const qwen36_restore_options *options,
+                                                       qwen36_session **session, qwen36_error *error);
 
 /* Empties the timeline and gives its blocks and states back to the pool. Options stay. */
 QWEN36_API qwen36_status qwen36_session_reset(qwen36_session *session, qwen36_error *error);

@@ -29,6 +29,8 @@ void qw_leave_sessions(qwen36_session *const *sessions, size_t count);
 
 qwen36_status qw_model_options_adopt(qwen36_model_options *ours, const qwen36_model_options *given,
                                      qwen36_error *error);
+qwen36_status qw_session_options_adopt(const qwen36_model *model, const qwen36_session_options *given,
+                                       qwen36_session_options *ours, qwen36_error *error);
 /* The sampling options that generation_config.json asks for. */
 qwen36_sampling qw_sampling_defaults(const qwen36_model *model);
 

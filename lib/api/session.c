@@ -22,8 +22,8 @@ qwen36_status qwen36_session_options_init(const qwen36_model *model, qwen36_sess
     return QWEN36_OK;
 }
 
-static qwen36_status adopt(const qwen36_model *model, const qwen36_session_options *given,
-                           qwen36_session_options *ours, qwen36_error *error)
+qwen36_status qw_session_options_adopt(const qwen36_model *model, const qwen36_session_options *given,
+                                       qwen36_session_options *ours, qwen36_error *error)
 {
     *ours = session_defaults(model);
     if (given == NULL)
@@ -59,7 +59,7 @@ qwen36_status qwen36_session_create(qwen36_model *model, const qwen36_session_op
     if (qw_model_has_turn(model))
         return qw_fail(error, QWEN36_ERROR_BUSY, "called from a callback of a call on the same model");
     qwen36_session_options ours;
-    status = adopt(model, options, &ours, error);
+    status = qw_session_options_adopt(model, options, &ours, error);
     if (status == QWEN36_OK)
         status = open_session(model, &ours, session, error);
     return status;
@@ -123,7 +123,7 @@ qwen36_status qwen36_session_fork(const qwen36_session *session, const qwen36_se
                                    .on_logits = session->on_logits,
                                    .user = session->user};
     if (options != NULL)
-        status = adopt(session->model, options, &ours, error);
+        status = qw_session_options_adopt(session->model, options, &ours, error);
     if (status == QWEN36_OK)
         status = qw_session_fork(session, &ours, fork, error);
     if (status == QWEN36_OK)

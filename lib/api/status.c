@@ -62,6 +62,7 @@ uint64_t qwen36_features(void)
     X(QWEN36_ERROR_CHAT_MESSAGES, "CHAT_MESSAGES")                                                           \
     X(QWEN36_ERROR_FILE_WRITE, "FILE_WRITE")                                                                 \
     X(QWEN36_ERROR_SNAPSHOT, "SNAPSHOT")                                                                     \
+    X(QWEN36_ERROR_SNAPSHOT_MISMATCH, "SNAPSHOT_MISMATCH")                                                   \
     X(QWEN36_ERROR_TOKEN_ID, "TOKEN_ID")                                                                     \
     X(QWEN36_ERROR_CONTEXT_FULL, "CONTEXT_FULL")                                                             \
     X(QWEN36_ERROR_CACHE_FULL, "CACHE_FULL")                                                                 \

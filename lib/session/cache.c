@@ -1,5 +1,7 @@
 #include "lib/session/cache.h"
 
+#include <string.h>
+
 static uint64_t round_up(uint64_t bytes)
 {
     return (bytes + QW_ALIGNMENT - 1) / QW_ALIGNMENT * QW_ALIGNMENT;
@@ -185,4 +187,21 @@ qw_state_view qw_cache_conv(const qw_cache *cache, int32_t linear_index)
 const float *qw_cache_logits(const qw_cache *cache, int32_t row)
 {
     return (const float *)qw_view_data(&cache->logits_view) + (int64_t)row * cache->logits_view.shape[1];
+}
+
+/* Rows of equal size stand one behind the other, 64 tokens' worth again and again: zeroes those of the tokens
+ * from `tokens` on, as far as they lie in data = [offset, offset + bytes) of the rows. */
+static void blank_rows(uint64_t row, uint64_t offset, unsigned char *data, uint64_t bytes, int32_t tokens)
+{
+    for (uint64_t part; bytes > 0; offset += part, data += part, bytes -= part) {
+        part = QW_MIN(row - offset % row, bytes);
+        if (offset / row % QW_KV_BLOCK >= (uint64_t)tokens)
+            memset(data, 0, part);
+    }
+}
+
+void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *d, uint64_t offset, unsigned char *data,
+                    uint64_t bytes, int32_t tokens)
+{
+    blank_rows((uint64_t)d->head_dim * (plan->kv_dtype == QW_BF16 ? 2 : 4), offset, data, bytes, tokens);
 }

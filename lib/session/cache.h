@@ -64,6 +64,9 @@ void qw_cache_drop_slot(qw_cache *cache, int32_t slot);
 qw_kv_view qw_cache_kv(const qw_cache *cache, int32_t full_index);
 qw_state_view qw_cache_recurrent(const qw_cache *cache, int32_t linear_index);
 qw_state_view qw_cache_conv(const qw_cache *cache, int32_t linear_index);
+/* Zeroes, in data = bytes [offset, offset + bytes) of a block, what belongs to its tokens from `tokens` on. */
+void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *dims, uint64_t offset, unsigned char *data,
+                    uint64_t bytes, int32_t tokens);
 /* A logits row on the host (host-memory backends). */
 const float *qw_cache_logits(const qw_cache *cache, int32_t row);
 

@@ -106,6 +106,11 @@ FIELD(qwen36_session_options, on_logits, 8, 8);
 FIELD(qwen36_session_options, user, 16, 8);
 FIELD(qwen36_session_options, prefix_space, 24, 8);
 
+SIZE(qwen36_restore_options, 16);
+FIELD(qwen36_restore_options, struct_size, 0, 4);
+FIELD(qwen36_restore_options, any_numerics, 4, 4);
+FIELD(qwen36_restore_options, session, 8, 8);
+
 SIZE(qwen36_step_options, 8);
 FIELD(qwen36_step_options, struct_size, 0, 4);
 FIELD(qwen36_step_options, max_tokens, 4, 4);
@@ -205,6 +210,7 @@ CONSTANT(QWEN36_ERROR_CHAT_TEMPLATE, -37);
 CONSTANT(QWEN36_ERROR_CHAT_MESSAGES, -38);
 CONSTANT(QWEN36_ERROR_FILE_WRITE, -39);
 CONSTANT(QWEN36_ERROR_SNAPSHOT, -40);
+CONSTANT(QWEN36_ERROR_SNAPSHOT_MISMATCH, -41);
 CONSTANT(QWEN36_ERROR_TOKEN_ID, -50);
 CONSTANT(QWEN36_ERROR_CONTEXT_FULL, -51);
 CONSTANT(QWEN36_ERROR_CACHE_FULL, -52);

@@ -418,6 +418,51 @@ TEST(laws, fork)
     with_settings("fork", law_fork);
 }
 
+/* Saved at some point and restored in another process's model (another instance, here). */
+static void law_restore(const setting *s)
+{
+    static const int32_t lengths[] = {1, 64, 65, 100, 128};
+    qwen36_model *model = open_model(s), *other = open_model(s);
+    for (size_t i = 0; i < QW_COUNT_OF(lengths); i++) {
+        run unused, r = {0};
+        size_t size = 0;
+        qwen36_error error = QWEN36_ERROR_INIT;
+        qwen36_restore_options options;
+        qwen36_session_options session_options;
+        qwen36_session *session = collecting_session(model, &unused), *restored = NULL;
+        append(session, s->golden.tokens, (size_t)lengths[i]);
+        compute(session, 320);
+        append(session, s->golden.tokens + lengths[i], 2); /* pending */
+        CHECK_INT(qwen36_session_save_memory(session, NULL, 0, &size, NULL), QWEN36_ERROR_BUFFER_TOO_SMALL);
+        char *memory = malloc(size);
+        CHECK_INT(qwen36_session_save_memory(session, memory, size, &size, &error), QWEN36_OK);
+        qwen36_session_destroy(session);
+        CHECK_INT(qwen36_session_options_init(other, &session_options, sizeof session_options), QWEN36_OK);
+        session_options.on_logits = collect;
+        session_options.user = &r;
+        qwen36_restore_options_init(&options, sizeof options);
+        options.session = &session_options;
+        qwen36_status status = qwen36_session_restore_memory(other, memory, size, &options, &restored, &error);
+        CHECK_MSG(status == QWEN36_OK, "%s", error.message);
+        CHECK(qw_sessions_check(other));
+        r.rows = lengths[i];
+        compute(restored, 320);
+        continue_from(restored, s, &r, lengths[i] + 2);
+        CHECK(qw_sessions_check(other));
+        qwen36_session_destroy(restored);
+        free(unused.logits);
+        free(memory);
+        check_tail(s, &r, lengths[i], "restore");
+    }
+    qwen36_model_release(model);
+    qwen36_model_release(other);
+}
+
+TEST(laws, restore)
+{
+    with_settings("restore", law_restore);
+}
+
 /* ---- failing and interrupted operations ---------------------------------------------------------------- */
 
 /* Counts every op of the table and does something at the n-th. */
