@@ -1,13 +1,16 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
 # Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, kernels/reference/*.c judges it
-# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c and
-# examples/*.c make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
+# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c,
+# examples/*.c and examples/*.cpp make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
 # under build/$(BACKEND)-asan/ and so on.
 
 MAKEFLAGS += --no-builtin-rules
+# A make that another one called takes its jobs from there.
+ifeq ($(MAKELEVEL),0)
 ifeq (,$(findstring -j,$(MAKEFLAGS)))
 MAKEFLAGS += -j$(shell nproc)
+endif
 endif
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -18,7 +21,6 @@ BACKEND ?= cpu
 ifeq ($(origin CC),default)
 CC = gcc
 endif
-CXX ?= g++
 CFLAGS ?=
 LDFLAGS ?=
 V ?= 0
@@ -52,6 +54,9 @@ SONAME := libqwen36.so.$(MAJOR)
 
 TARGET := $(shell $(CC) -dumpmachine 2>/dev/null)
 CROSS := $(patsubst %gcc,%,$(filter %-gcc,$(notdir $(CC))))
+ifeq ($(origin CXX),default)
+CXX = $(CROSS)g++
+endif
 AR = $(CROSS)ar
 OBJCOPY = $(CROSS)objcopy
 
@@ -61,6 +66,7 @@ JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
+CXX_EXAMPLE_SOURCES := $(sort $(wildcard examples/*.cpp))
 BENCH_SOURCES := $(sort $(wildcard tests/bench/bench_*.c))
 BENCH_SHARED := $(sort $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c)))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -82,12 +88,14 @@ OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 JUDGE_OBJECTS := $(JUDGE_SOURCES:%.c=$(BUILD)/%.o)
 TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
 EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
+CXX_EXAMPLES := $(CXX_EXAMPLE_SOURCES:examples/%.cpp=$(BUILD)/examples/%)
 BENCHES := $(BENCH_SOURCES:tests/bench/%.c=$(BUILD)/bench/%)
 FUZZERS := $(FUZZ_SOURCES:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 
 # ---- flags ---------------------------------------------------------------------------------------------------
 
-WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wcast-qual -Werror
+CXX_WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Werror
+WARNINGS = $(CXX_WARNINGS) -Wmissing-prototypes
 LANGUAGE = -std=c11 -D_POSIX_C_SOURCE=200809L -pthread
 
 # These come after the caller's CFLAGS, because the library's promises rest on them. Results are defined bit by
@@ -110,6 +118,7 @@ LIB_FLAGS = $(PLAIN_FLAGS) $(SANITIZE_C) $(CFLAGS)
 KERNEL_FLAGS = $(if $(findstring fuzzer,$(SANITIZE)),$(PLAIN_FLAGS) $(CFLAGS),$(LIB_FLAGS))
 TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(if $(INPROCESS),-DQW_TEST_INPROCESS) $(CFLAGS)
 EXAMPLE_FLAGS = -O2 -g -Iinclude -Iexamples $(CFLAGS)
+EXAMPLE_LINK = $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' -Wl,--as-needed
 LINK = $(CC) -pthread $(SANITIZE_L) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
 LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd -lpthread
 
@@ -123,7 +132,7 @@ endif
 
 # ---- library -------------------------------------------------------------------------------------------------
 
-.PHONY: all lib static shared examples unit cdef install uninstall dist test demo bench asan ubsan tsan fuzz \
+.PHONY: all lib static shared examples unit cdef install uninstall dist prepare test demo bench asan ubsan tsan fuzz \
     fuzzers check-abi check-symbols check-header check-style clean help FORCE
 
 all: lib examples
@@ -183,12 +192,23 @@ $(BUILD)/qwen36.cdef.h: include/qwen36.h tests/gates/make_cdef.py
 # ---- programs ------------------------------------------------------------------------------------------------
 
 # An example sees what an installed library shows, and finds the shared library beside it.
+# Those in C++ are built where there is a compiler for them.
+ifeq (,$(shell command -v $(firstword $(CXX)) 2>/dev/null))
 examples: $(EXAMPLES)
+	@echo 'not built, for $(CXX) is missing: $(CXX_EXAMPLE_SOURCES)'
+else
+examples: $(EXAMPLES) $(CXX_EXAMPLES)
+endif
+
 $(EXAMPLES): $(BUILD)/examples/%: examples/%.c $(BUILD)/libqwen36.so $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(COMPILE) $(EXAMPLE_FLAGS) -o $@ $< $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' \
-	    -Wl,--as-needed -lcjson -lpthread -lm
+	$(Q)$(COMPILE) $(EXAMPLE_FLAGS) -o $@ $< $(EXAMPLE_LINK) -lcjson -lpthread -lm
+
+$(CXX_EXAMPLES): $(BUILD)/examples/%: examples/%.cpp $(BUILD)/libqwen36.so $(BUILD)/flags
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -std=c++17 -MMD -MP $(CXX_WARNINGS) $(EXAMPLE_FLAGS) -o $@ $< $(EXAMPLE_LINK)
 
 TEST_COMMON := $(BUILD)/tests/harness.o $(BUILD)/tests/shared.a
 TEST_LIBS = $(LIBS) $(if $(INPROCESS),,-lcriterion) -lm
@@ -235,28 +255,26 @@ $(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
 
 # ---- tests ---------------------------------------------------------------------------------------------------
 
-# The runner starts builds of its own, with these variables and its own jobs.
-RUN = @MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
-    FUZZ_CC='$(FUZZ_CC)' FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' MAKEFLAGS= MFLAGS= \
-    MAKEOVERRIDES=
+# The runner starts builds of its own, with these variables and its own jobs. One runs at a time in a tree, also when
+# several targets are asked for at once.
+RUN = @mkdir -p build && MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' \
+    LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
+    MAKELEVEL=0 MAKEFLAGS= MFLAGS= MAKEOVERRIDES= flock -o build/lock $(PYTHON) tests/run.py
 PREPARE = @CC='$(CC)' CXX='$(CXX)' FUZZ_CC='$(FUZZ_CC)' PYTHON='$(PYTHON)' DEPS='$(DEPS)' tests/deps.sh
 
-test:
+prepare:
 	$(PREPARE) test
-	$(RUN) $(PYTHON) tests/run.py
 
-asan ubsan tsan fuzz:
-	$(PREPARE) test
-	$(RUN) $(PYTHON) tests/run.py $@
+test: prepare
+	$(RUN)
 
-check-abi check-symbols check-header check-style:
-	$(PREPARE) test
-	$(RUN) $(PYTHON) tests/run.py $@
+asan ubsan tsan fuzz check-abi check-symbols check-header check-style: prepare
+	$(RUN) $@
 
 demo:
 	$(PREPARE) build
-	@$(MAKE) examples
-	@tests/demo.sh $(BUILD)/examples/generate
+	@$(MAKE) --no-print-directory examples
+	@tests/demo.sh $(BUILD)/examples/chat
 
 # ---- installation --------------------------------------------------------------------------------------------
 
@@ -307,7 +325,7 @@ help:
 #:           install          into $(DESTDIR)$(prefix); undone by uninstall
 #:           dist             dist/libqwen36-VERSION.tar.gz of the tracked files
 #:           clean            removes build/ and dist/
-#: run       demo             installs what is missing, builds, continues a few prompts
+#: run       demo             installs what is missing, builds, shows a conversation, and on a terminal holds one
 #:           bench            benchmarks
 #: test      test             installs what is missing, runs all tests
 #:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*

@@ -10,7 +10,8 @@ LINES = 800
 FUNCTION_LINES = 60
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 MACHINE_PATH = re.compile(r"""["'\s=(](/(?:work|tmp|home|root|mnt|Users)/[^\s"']*)""")
-sources = files("include/*.h", "lib/**/*.[ch]", "kernels/**/*.[ch]", "examples/**/*.[ch]", "tests/**/*.[ch]")
+sources = files("include/*.h", "lib/**/*.[ch]", "kernels/**/*.[ch]", "examples/**/*.[ch]",
+                "examples/**/*.cpp", "tests/**/*.[ch]")
 others = files("Makefile", ".ci/*", "lib/exports.list", "pkgconfig/*", "examples/**/*.py", "tests/**/*.py",
                "tests/**/*.sh", "kernels/**/*.py")
 
@@ -48,7 +49,7 @@ for path in sources + others:
     check(count <= LINES, f"{name} has {count} lines, more than {LINES}")
     check(not unfinished, f"{name} is unfinished: {unfinished[:3]}")
     check(not paths, f"{name} names a path of one machine: {paths[:3]}")
-    if path.suffix == ".c":
+    if path.suffix in (".c", ".cpp"):
         for function, length in long_functions(text):
             print(f"note: {name}: {function} has {length} lines")
 finish()
