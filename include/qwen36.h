@@ -271,6 +271,12 @@ typedef struct qwen36_model_options {
     int32_t reserved;        /* 0 */
     qwen36_trace_fn trace;   /* default NULL */
     void *trace_user;
+    const char *prefix_directory;    /* an existing directory in which prefixes outlive the process: snapshot files,
+                                        read by qwen36_session_sync, written by qwen36_model_flush_prefixes and by
+                                        the last release; several processes may share it. Copied; default NULL:
+                                        none */
+    uint64_t prefix_directory_bytes; /* that its files may take together, the least recently used go first; default
+                                        4 GiB */
 } qwen36_model_options;
 
 /* Writes the defaults into the first `size` bytes; size = sizeof *options. */
@@ -307,6 +313,11 @@ typedef struct qwen36_memory_estimate {
 QWEN36_API qwen36_status qwen36_memory_estimate_read(const char *directory,
                                                      const qwen36_model_options *options,
                                                      qwen36_memory_estimate *estimate, qwen36_error *error);
+
+/* Writes the prefixes that are known now, and not on the disk yet, into prefix_directory, and removes what is
+ * beyond its limit. Nothing without such a directory. QWEN36_ERROR_FILE_WRITE: the first that could not be
+ * written; the others were tried all the same. */
+QWEN36_API qwen36_status qwen36_model_flush_prefixes(qwen36_model *model, qwen36_error *error);
 
 /* Facts about a loaded model. Counts are those of the checkpoint. */
 typedef struct qwen36_model_info {

@@ -2,6 +2,7 @@
 #include "lib/api/api.h"
 
 #include "lib/os/process.h"
+#include "lib/session/disk.h"
 #include "lib/os/threads.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ static qwen36_model_options model_defaults(void)
                                   .context_length = 4096,
                                   .max_batch_tokens = 512,
                                   .prefix_reuse = 1,
-                                  .snapshot_bytes = QWEN36_BYTES_AUTO};
+                                  .snapshot_bytes = QWEN36_BYTES_AUTO,
+                                  .prefix_directory_bytes = (uint64_t)4 << 30};
 }
 
 void qwen36_model_options_init(qwen36_model_options *options, size_t size)
@@ -73,7 +75,7 @@ qwen36_status qw_model_options_adopt(qwen36_model_options *ours, const qwen36_mo
     if (given == NULL)
         return QWEN36_OK;
     qwen36_status status = qw_options_adopt(ours, sizeof *ours, given,
-                                            QW_SIZE_THROUGH(qwen36_model_options, trace_user), error);
+                                            QW_SIZE_THROUGH(qwen36_model_options, prefix_directory_bytes), error);
     return status == QWEN36_OK ? check_model_options(ours, error) : status;
 }
 
@@ -108,6 +110,16 @@ void qwen36_model_release(qwen36_model *model)
         return;
     if (atomic_fetch_sub_explicit(&model->references, 1, memory_order_acq_rel) == 1)
         qw_model_close(model);
+}
+
+qwen36_status qwen36_model_flush_prefixes(qwen36_model *model, qwen36_error *error)
+{
+    qwen36_status status = qw_enter_model(model, error);
+    if (status != QWEN36_OK)
+        return status;
+    if (qw_model_has_turn(model))
+        return qw_fail(error, QWEN36_ERROR_BUSY, "called from a callback of a call on the same model");
+    return qw_disk_flush(model, error);
 }
 
 qwen36_status qwen36_memory_estimate_read(const char *directory, const qwen36_model_options *options,

@@ -1,7 +1,7 @@
 #include "lib/model/model.h"
 
 #include "lib/os/process.h"
-#include "lib/session/session.h"
+#include "lib/session/disk.h"
 #include "lib/text/tokenizer.h"
 
 /* ---- sizes that follow from the options ------------------------------------------------------------- */
@@ -191,6 +191,8 @@ static qwen36_status load(qwen36_model *m, const char *directory, const qwen36_m
     status = open_backend(m, o, &s, opener, error);
     if (status == QWEN36_OK)
         status = create_step_memory(m, &s, error);
+    if (status == QWEN36_OK && o->prefix_directory != NULL)
+        status = qw_disk_open(m, o->prefix_directory, o->prefix_directory_bytes, error);
     if (status == QWEN36_OK)
         qw_log_write(&m->log, QWEN36_LOG_INFO, "loaded %s: %llu parameters, backend %s, %d threads",
                      directory, (unsigned long long)m->parameters, m->backend.name, m->backend.threads);
@@ -222,9 +224,19 @@ qwen36_status qw_model_open(const char *directory, const qwen36_model_options *o
     return QWEN36_OK;
 }
 
+/* What is known is written first; a failure has nobody left to hear of it but the log. */
+static void close_disk(qwen36_model *m)
+{
+    qwen36_error error = QWEN36_ERROR_INIT;
+    if (m->disk.directory != NULL && qw_disk_flush(m, &error) != QWEN36_OK)
+        qw_log_write(&m->log, QWEN36_LOG_WARNING, "prefixes were not written: %s", error.message);
+    qw_disk_close(m);
+}
+
 void qw_model_close(qwen36_model *m)
 {
     qw_allocator allocator = m->allocator;
+    close_disk(m);
     qw_free(&allocator, m->copies);
     qw_free(&allocator, m->order);
     qw_free(&allocator, m->head_rows);

@@ -26,6 +26,13 @@ typedef struct qw_model_counters {
     double schedule_seconds, compute_seconds, commit_seconds, sample_seconds;
 } qw_model_counters;
 
+/* The disk tier (lib/session/disk.h); counters under the model's lock. */
+typedef struct qw_disk {
+    char *directory; /* NULL: there is none */
+    uint64_t limit;  /* bytes */
+    uint64_t flushes, hits, writes, refusals;
+} qw_disk;
+
 struct qwen36_model {
     qw_allocator allocator;
     qw_log log;
@@ -63,6 +70,7 @@ struct qwen36_model {
     int32_t session_count;
     qwen36_session *sessions; /* all of them */
     qw_model_counters counters;
+    qw_disk disk;
     int32_t turn_token, user_token; /* <|im_start|>, and the word behind it in a user's turn; -1: unknown */
 };
 

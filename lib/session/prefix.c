@@ -178,6 +178,7 @@ void qw_prefix_set_snapshot(qw_prefix *p, int32_t node, int32_t slot, bool passi
     }
     n->slot = slot;
     n->passing = passing;
+    n->flushed = 0;
     link_snapshot(p, node);
     p->snapshots++;
     p->version++;

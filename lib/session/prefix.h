@@ -28,6 +28,7 @@ typedef struct qw_prefix_node {
     int32_t slot;          /* the snapshot; -1 */
     int32_t older, newer;  /* among the idle; -1 */
     int32_t before, after; /* among the snapshots, by last use; -1 */
+    uint64_t flushed;      /* stamp of the last flush that looked at the snapshot */
     bool present, idle;
     bool passing; /* the snapshot of a decoding session's last block: replaced by the next one */
 } qw_prefix_node;

@@ -28,6 +28,7 @@ typedef struct info {
     int32_t has_logits, has_bitmask;
     int32_t bias_count, reserved;
     uint64_t block_bytes, state_bytes;
+    uint64_t space; /* of the prefixes; a restored session may choose another one */
 } info;
 
 typedef struct sampler_record {
@@ -159,6 +160,7 @@ static void describe(const qwen36_session *s, info *i)
     i->bias_count = (int32_t)s->sampler.bias_count;
     i->block_bytes = m->cache.plan.block_bytes;
     i->state_bytes = (uint64_t)m->dims.linear_layers * layer_state_bytes(&m->dims);
+    i->space = s->space;
 }
 
 static void describe_sampler(const qw_sampler *s, sampler_record *r)
@@ -436,28 +438,42 @@ static qwen36_status reserve(qwen36_session *s, const info *i, qwen36_error *err
     return QWEN36_OK;
 }
 
-static qwen36_status load_all(restorer *self, qw_archive *archive, qwen36_error *error)
+static qwen36_status load_sections(restorer *self, qw_archive *archive, const uint32_t *tags, size_t count,
+                                   qwen36_error *error)
 {
-    static const uint32_t tags[] = {TAG_TOKENS,  TAG_WANTS,   TAG_KV,          TAG_STATE, TAG_LOGITS,
-                                    TAG_SAMPLER, TAG_BITMASK, TAG_BIAS_TOKENS, TAG_BIAS};
     const qw_allocator *a = &self->session->model->allocator;
     self->piece = qw_alloc_raw(a, QW_ARCHIVE_PIECE, 1);
+    qwen36_status status = self->piece != NULL ? QWEN36_OK : qw_fail_memory(error, QW_ARCHIVE_PIECE);
+    for (size_t i = 0; i < count && status == QWEN36_OK; i++)
+        status = qw_archive_load(archive, tags[i], restore_piece, self, error);
+    qw_free(a, self->piece);
+    if (status != QWEN36_OK)
+        return status;
+    self->session->length = self->info.length;
+    return check_timeline(self->session, error);
+}
+
+static qwen36_status load_state(restorer *self, qw_archive *archive, qwen36_error *error)
+{
+    static const uint32_t tags[] = {TAG_TOKENS, TAG_WANTS, TAG_KV, TAG_STATE, TAG_LOGITS};
+    return load_sections(self, archive, tags, QW_COUNT_OF(tags), error);
+}
+
+static qwen36_status load_sampler(restorer *self, qw_archive *archive, qwen36_error *error)
+{
+    static const uint32_t tags[] = {TAG_SAMPLER, TAG_BITMASK, TAG_BIAS_TOKENS, TAG_BIAS};
+    const qw_allocator *a = &self->session->model->allocator;
     self->bias_token = qw_alloc(a, (size_t)self->info.bias_count, sizeof *self->bias_token);
     self->bias = qw_alloc(a, (size_t)self->info.bias_count, sizeof *self->bias);
     qwen36_status status = QWEN36_OK;
-    if (self->piece == NULL || self->bias_token == NULL || self->bias == NULL)
-        status = qw_fail_memory(error, QW_ARCHIVE_PIECE);
-    for (size_t i = 0; i < QW_COUNT_OF(tags) && status == QWEN36_OK; i++)
-        status = qw_archive_load(archive, tags[i], restore_piece, self, error);
-    if (status == QWEN36_OK) {
-        self->session->length = self->info.length;
-        status = check_timeline(self->session, error);
-    }
+    if (self->bias_token == NULL || self->bias == NULL)
+        status = qw_fail_memory(error, (uint64_t)self->info.bias_count * sizeof *self->bias);
+    if (status == QWEN36_OK)
+        status = load_sections(self, archive, tags, QW_COUNT_OF(tags), error);
     if (status == QWEN36_OK)
         status = adopt_sampler(self, error);
     qw_free(a, self->bias);
     qw_free(a, self->bias_token);
-    qw_free(a, self->piece);
     return status;
 }
 
@@ -471,23 +487,29 @@ static void stand(qwen36_session *s, const info *i)
     qw_mutex_unlock(&s->model->lock);
 }
 
+/* Checks the whole archive, then what it says of itself. */
+static qwen36_status begin_restore(const qwen36_model *m, restorer *self, qw_archive *archive,
+                                   bool any_numerics, qwen36_error *error)
+{
+    uint64_t bytes = 0;
+    qwen36_status status = qw_archive_verify(archive, error);
+    if (status == QWEN36_OK && (!qw_archive_find(archive, TAG_INFO, &bytes) || bytes != sizeof self->info))
+        status = malformed(error, "it has no description");
+    if (status == QWEN36_OK)
+        status = qw_archive_load(archive, TAG_INFO, restore_piece, self, error);
+    if (status == QWEN36_OK)
+        status = check_origin(m, &self->info, any_numerics, error);
+    if (status == QWEN36_OK)
+        status = check_info(m, &self->info, error);
+    return status == QWEN36_OK ? check_sections(m, archive, &self->info, error) : status;
+}
+
 static qwen36_status restore_from(qwen36_model *m, qw_archive *archive, const qwen36_session_options *options,
                                   const qwen36_sampling *sampling, bool any_numerics,
                                   qwen36_session **session, qwen36_error *error)
 {
     restorer self = {0};
-    uint64_t bytes = 0;
-    qwen36_status status = qw_archive_verify(archive, error);
-    if (status == QWEN36_OK && (!qw_archive_find(archive, TAG_INFO, &bytes) || bytes != sizeof self.info))
-        status = malformed(error, "it has no description");
-    if (status == QWEN36_OK)
-        status = qw_archive_load(archive, TAG_INFO, restore_piece, &self, error);
-    if (status == QWEN36_OK)
-        status = check_origin(m, &self.info, any_numerics, error);
-    if (status == QWEN36_OK)
-        status = check_info(m, &self.info, error);
-    if (status == QWEN36_OK)
-        status = check_sections(m, archive, &self.info, error);
+    qwen36_status status = begin_restore(m, &self, archive, any_numerics, error);
     if (status == QWEN36_OK && self.info.length > options->context_length)
         status = qw_fail(error, QWEN36_ERROR_CONTEXT_FULL, "%d tokens do not fit into a context_length of %d",
                          self.info.length, options->context_length);
@@ -497,7 +519,9 @@ static qwen36_status restore_from(qwen36_model *m, qw_archive *archive, const qw
         return status;
     status = reserve(self.session, &self.info, error);
     if (status == QWEN36_OK)
-        status = load_all(&self, archive, error);
+        status = load_state(&self, archive, error);
+    if (status == QWEN36_OK)
+        status = load_sampler(&self, archive, error);
     if (status != QWEN36_OK) {
         qw_session_close(self.session);
         return status;
@@ -520,5 +544,74 @@ qwen36_status qw_session_restore(qwen36_model *m, const qw_snapshot_source *sour
         return status;
     status = restore_from(m, &archive, options, sampling, any_numerics, session, error);
     qw_archive_close(&archive);
+    return status;
+}
+
+/* ---- prefixes ------------------------------------------------------------------------------------------ */
+
+static qwen36_status import_prefix(restorer *self, qw_archive *archive, qwen36_error *error)
+{
+    qwen36_session *s = self->session;
+    const info *i = &self->info;
+    qwen36_status status = begin_restore(s->model, self, archive, false, error);
+    if (status != QWEN36_OK)
+        return status;
+    if (i->length != s->capacity || i->computed != i->length || i->space != s->space || i->has_logits != 0)
+        return malformed(error, "it is not the prefix that its name says");
+    status = reserve(s, i, error);
+    return status == QWEN36_OK ? load_state(self, archive, error) : status;
+}
+
+/* Into a session that nobody else sees, out of which the blocks go to the index. */
+qwen36_status qw_snapshot_import_prefix(qwen36_model *m, const char *path, uint64_t space, const int32_t *tokens,
+                                        int32_t count, qwen36_error *error)
+{
+    qw_archive archive;
+    qwen36_session s = {.model = m, .capacity = count, .space = space, .slot = -1, .row = -1, .passing = -1};
+    restorer self = {.session = &s};
+    size_t length = (size_t)count;
+    qwen36_status status = qw_archive_open_file(&m->allocator, path, &archive, error);
+    if (status != QWEN36_OK)
+        return status;
+    s.tokens = qw_alloc(&m->allocator, length, sizeof *s.tokens);
+    s.wants = qw_alloc(&m->allocator, length, sizeof *s.wants);
+    s.blocks = qw_alloc(&m->allocator, (size_t)block_count(count), sizeof *s.blocks);
+    if (s.tokens == NULL || s.wants == NULL || s.blocks == NULL)
+        status = qw_fail_memory(error, length * sizeof *s.tokens);
+    if (status == QWEN36_OK)
+        status = import_prefix(&self, &archive, error);
+    if (status == QWEN36_OK && memcmp(s.tokens, tokens, length * sizeof *tokens) != 0)
+        status = malformed(error, "its tokens are others than its name says");
+    if (status == QWEN36_OK)
+        stand(&s, &self.info);
+    qw_session_forget(&s);
+    qw_free(&m->allocator, s.blocks);
+    qw_free(&m->allocator, s.wants);
+    qw_free(&m->allocator, s.tokens);
+    qw_archive_close(&archive);
+    return status;
+}
+
+/* A session that stands on the node, for the time of writing; the caller holds its blocks and its slot. */
+qwen36_status qw_snapshot_export_prefix(qwen36_model *m, const char *path, uint64_t space,
+                                        const qw_snapshot_prefix *prefix, qwen36_error *error)
+{
+    int32_t length = prefix->count * QW_KV_BLOCK;
+    qwen36_session s = {.model = m,
+                        .capacity = length,
+                        .length = length,
+                        .computed = length,
+                        .space = space,
+                        .tokens = prefix->tokens,
+                        .blocks = prefix->blocks,
+                        .block_count = prefix->count,
+                        .slot = prefix->slot,
+                        .row = -1,
+                        .output_begin = length};
+    s.wants = qw_alloc(&m->allocator, (size_t)length, sizeof *s.wants);
+    if (s.wants == NULL)
+        return qw_fail_memory(error, (uint64_t)length);
+    qwen36_status status = qw_session_save_file(&s, path, error);
+    qw_free(&m->allocator, s.wants);
     return status;
 }

@@ -23,4 +23,17 @@ qwen36_status qw_session_restore(qwen36_model *model, const qw_snapshot_source *
                                  const qwen36_session_options *options, const qwen36_sampling *sampling,
                                  bool any_numerics, qwen36_session **session, qwen36_error *error);
 
+/* The same files hold prefixes (disk.h): import makes the blocks nodes of the prefix index, with a snapshot at
+ * the end, if the file is the state after exactly these tokens in this space. */
+qwen36_status qw_snapshot_import_prefix(qwen36_model *model, const char *path, uint64_t space,
+                                        const int32_t *tokens, int32_t count, qwen36_error *error);
+
+typedef struct qw_snapshot_prefix {
+    int32_t *tokens; /* [count * 64] */
+    int32_t *blocks; /* [count] */
+    int32_t count, slot;
+} qw_snapshot_prefix;
+qwen36_status qw_snapshot_export_prefix(qwen36_model *model, const char *path, uint64_t space,
+                                        const qw_snapshot_prefix *prefix, qwen36_error *error);
+
 #endif

@@ -1,5 +1,5 @@
 /* The timeline: what append, rewind and sync make of it. Nothing is computed here. */
-#include "lib/session/session.h"
+#include "lib/session/disk.h"
 
 #include <string.h>
 
@@ -100,6 +100,7 @@ qwen36_status qw_session_sync(qwen36_session *s, const int32_t *tokens, size_t c
     int32_t wanted = (int32_t)count;
     bool keeps = common_prefix(s, tokens, wanted) >= s->computed &&
                  (wanted > s->computed || (wanted == s->computed && s->row >= 0));
+    qw_disk_fetch(m, s->space, tokens, wanted - 1, keeps ? s->computed : 0);
     if (!qw_session_adopt(s, tokens, wanted - 1, keeps ? s->computed : 0) && !keeps)
         qw_session_forget(s);
     if (wanted > s->computed)
