@@ -7,7 +7,8 @@
 """
 
 from ._native import Library
-from .chat import ChatOptions, ChatTemplate
+from .answer import Part, Piece
+from .conversation import Answer, Chat
 from .errors import (
     Busy,
     CacheFull,
@@ -40,13 +41,14 @@ from .session import (
     sample,
     step,
 )
+from .template import ChatOptions, ChatTemplate
 from .tokenizer import Decoder, Tokenizer
 
 __all__ = [
-    "Busy", "CPU", "CacheFull", "Cancelled", "ChatOptions", "ChatTemplate", "ContextFull", "Decoder",
-    "FileNotFound", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages", "InvalidModel",
-    "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs", "MemoryEstimate", "Model", "ModelInfo",
-    "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory", "Qwen36Error", "Sampling",
-    "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
-    "memory_estimate", "sample", "step",
+    "Answer", "Busy", "CPU", "CacheFull", "Cancelled", "Chat", "ChatOptions", "ChatTemplate", "ContextFull",
+    "Decoder", "FileNotFound", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages",
+    "InvalidModel", "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs", "MemoryEstimate",
+    "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory",
+    "Part", "Piece", "Qwen36Error", "Sampling", "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer",
+    "UnknownChatTemplate", "Weights", "memory_estimate", "sample", "step",
 ]
