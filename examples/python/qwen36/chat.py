@@ -37,7 +37,8 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         help="tokens of an answer at most, thought included (default %(default)s)")
     add("--think", choices=("on", "off", "hide"),
         help="on: to think; off: not to; hide: to think unseen (default: as the template does, unseen)")
-    add("--preserve-thinking", action="store_true", help="older answers keep their thoughts, if the template can do that")
+    add("--preserve-thinking", action="store_true",
+        help="older answers keep their thoughts, if the template can do that")
     add("--greedy", action="store_true", help="always the most likely token")
     add("--seed", type=count, default=0, metavar="S", help="seed of the draws (default %(default)s)")
     add("--context", type=count, default=4096, metavar="N",

@@ -8,7 +8,8 @@ from qwen36.answer import Call, Part, Splitter, openai_call, parse_call
 CALL = "<tool_call>\n<function=clock>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
     "text": {"type": "string"}, "number": {"type": "integer"}, "maybe": {"type": ["string", "null"]},
-    "list": {"type": "array"}, "flag": {"type": ["boolean", "null"]}, "bare": {}, "any": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}}}]
+    "list": {"type": "array"}, "flag": {"type": ["boolean", "null"]}, "bare": {},
+    "any": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}}}]
 
 
 def split(text: str, reasoning: bool, size: int, tools: bool = True) -> tuple[str, str, list[Call]]:
@@ -88,5 +89,6 @@ def test_values_that_are_no_json_stay_text(text: str) -> None:
 
 
 def test_a_tool_that_nobody_declared() -> None:
-    made = openai_call(Call("g", {"number": "5"}), "call_1", [{"name": "g"}, {"type": "function", "function": {"name": "f"}}])
+    tools = [{"name": "g"}, {"type": "function", "function": {"name": "f"}}]
+    made = openai_call(Call("g", {"number": "5"}), "call_1", tools)
     assert json.loads(made["function"]["arguments"]) == {"number": "5"}

@@ -101,7 +101,8 @@ def test_tool_calls(chat: Chat, say: Say) -> None:
     answer = chat.ask("What time is it in Oslo?")
     assert "".join(answer) == "I look."
     assert [call["id"] for call in answer.tool_calls] == ["call_1", "call_2"]
-    assert [json.loads(call["function"]["arguments"]) for call in answer.tool_calls] == [{"city": "Oslo"}, {"city": "東京"}]
+    arguments = [json.loads(call["function"]["arguments"]) for call in answer.tool_calls]
+    assert arguments == [{"city": "Oslo"}, {"city": "東京"}]
     assert chat.messages[-1]["tool_calls"] == answer.tool_calls
     computed = chat.session.computed
     chat.add_tool_result("12:00", answer.tool_calls[0]["id"])
