@@ -137,6 +137,9 @@ static void give_out(qw_stops *s, size_t length, size_t shown, size_t held, cons
 bool qw_stops_push(qw_stops *s, const qw_allocator *a, const char *text, size_t length, const char **out,
                    size_t *out_length)
 {
+    bool stopped = s->matched >= 0 && !s->ended;
+    if (s->count > 0 && !stopped && !reserve(s, a, s->held + length))
+        return false;
     if (s->ended)
         s->matched = -1;
     s->ended = false;
@@ -145,8 +148,6 @@ bool qw_stops_push(qw_stops *s, const qw_allocator *a, const char *text, size_t 
         *out_length = s->count == 0 ? length : 0;
         return true;
     }
-    if (!reserve(s, a, s->held + length))
-        return false;
     memcpy(s->text + s->held, text, length);
     length += s->held;
     size_t shown = match(s, length), held = 0;

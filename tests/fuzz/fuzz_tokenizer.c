@@ -3,43 +3,19 @@
  * Random bytes would never make a file with its 256 tokens, so the input edits one that is valid: a count of
  * edits; for each of them where (two bytes), how many bytes go, how many come, and these; the rest is the
  * text. With a count of 255 the rest is the whole file. */
-#include "lib/text/bytelevel.h"
 #include "lib/text/tokenizer.h"
-#include "lib/text/utf8.h"
+#include "tests/fuzz/tokenizer_file.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { FILE_MAX = 1 << 16, TEXT_MAX = 1 << 12 };
 
 static const char settings[] =
     "{\"added_tokens\":[{\"id\":264,\"content\":\"<|x|>\",\"special\":true},{\"id\":265,\"content\":\"<|x\"}]"
-    ","
-    "\"normalizer\":{\"type\":\"NFC\"},\"decoder\":{\"type\":\"ByteLevel\"},"
-    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-    "\"Isolated\","
-    "\"pattern\":{\"Regex\":\"\\\\s?\\\\p{L}+|[^\\\\s\\\\p{L}]+|\\\\s+\"}},"
-    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]},"
+    "," TOKENIZER_FILE_MIDDLE
     "\"model\":{\"type\":\"BPE\",\"merges\":[\"a b\",\"ab c\",[\"a\",\"a\"],\"aa aa\",\"Ġ a\",\"l l\",\"e "
     "ll\",\"Ã ©\"],"
     "\"vocab\":{\"ab\":256,\"abc\":257,\"aa\":258,\"aaaa\":259,\"Ġa\":260,\"ll\":261,\"ell\":262,\"Ã©\":263";
-
-static size_t make_file(char *out)
-{
-    qw_bytelevel map;
-    char *o = stpcpy(out, settings);
-    qw_bytelevel_init(&map);
-    for (int32_t code = 0; code < QW_BYTELEVEL_CODES; code++) {
-        if (map.byte_of[code] < 0)
-            continue;
-        o = stpcpy(o, code == '"' || code == '\\' ? ",\"\\" : ",\"");
-        o += qw_utf8_write(code, o);
-        o += sprintf(o, "\":%d", map.byte_of[code]);
-    }
-    o = stpcpy(o, "}}}");
-    return (size_t)(o - out);
-}
 
 /* One edit; returns how much of the input it took, 0 when there is too little. */
 static size_t edit(char *file, size_t *length, const uint8_t *data, size_t size)
@@ -80,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char file[FILE_MAX];
-    size_t length = make_file(file), edits = size > 0 ? data[0] : 0, at = 1, taken = 1;
+    size_t length = tokenizer_file(settings, file), edits = size > 0 ? data[0] : 0, at = 1, taken = 1;
     const qw_tokenizer_source none = {NULL, NULL, 0};
     qwen36_error error = QWEN36_ERROR_INIT;
     qwen36_tokenizer *t = NULL;

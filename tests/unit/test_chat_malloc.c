@@ -3,6 +3,7 @@
 #include "lib/api/api.h"
 #include "tests/harness.h"
 #include "tests/unit/malloc_wrap.h"
+#include "tests/unit/tokenizer_fixture.h"
 
 #include <cjson/cJSON.h>
 
@@ -20,6 +21,17 @@ static const char *directory_with_template(void)
     const char *directory = test_directory();
     snprintf(path, sizeof path, "%s/tokenizer_config.json", directory);
     test_write_file(path, config, sizeof config - 1);
+    return directory;
+}
+
+/* A directory whose template is a file of its own. */
+static const char *directory_with_file(void)
+{
+    static char path[512];
+    static const char text[] = "preserve_thinking";
+    const char *directory = test_directory();
+    snprintf(path, sizeof path, "%s/chat_template.jinja", directory);
+    test_write_file(path, text, sizeof text - 1);
     return directory;
 }
 
@@ -73,23 +85,29 @@ static bool failed_at(long k, qwen36_status status, const qwen36_error *error, l
     return status != QWEN36_OK;
 }
 
+/* The k-th allocation of making a template fails; NULL for the directory: from a text. */
+static bool make_failing(const char *directory, long k, bool forever)
+{
+    qwen36_error error = QWEN36_ERROR_INIT;
+    qwen36_chat_template *chat = NULL;
+    state = (test_allocator){.fail_at = k, .forever = forever};
+    counting = directory == NULL; /* reading a directory, cJSON allocates by its own malloc */
+    qwen36_status status = directory == NULL ? qwen36_chat_template_parse("x", 1, &HOOKS, &chat, &error)
+                                             : qwen36_chat_template_load(directory, &HOOKS, &chat, &error);
+    counting = false;
+    CHECK((status == QWEN36_OK) == (chat != NULL));
+    qwen36_chat_template_destroy(chat);
+    return failed_at(k, status, &error, 0);
+}
+
 TEST(chat_malloc, making)
 {
-    const char *directory = directory_with_template();
-    for (int from_text = 0; from_text <= 1; from_text++) {
-        bool failed = true;
-        for (long k = 1; failed; k++) {
-            qwen36_error error = QWEN36_ERROR_INIT;
-            qwen36_chat_template *chat = NULL;
-            state = (test_allocator){.fail_at = k};
-            counting = from_text; /* reading a directory, cJSON allocates by its own malloc */
-            qwen36_status status = from_text ? qwen36_chat_template_parse("x", 1, &HOOKS, &chat, &error)
-                                             : qwen36_chat_template_load(directory, &HOOKS, &chat, &error);
-            counting = false;
-            CHECK((status == QWEN36_OK) == (chat != NULL));
-            qwen36_chat_template_destroy(chat);
-            failed = failed_at(k, status, &error, 0);
-        }
+    const char *directories[] = {NULL, directory_with_template(), directory_with_file()};
+    for (size_t i = 0; i < 2 * QW_COUNT_OF(directories); i++) {
+        long k = 1;
+        while (make_failing(directories[i / 2], k, i % 2 == 1))
+            k++;
+        CHECK_MSG(k > 1, "%ld allocations only", k - 1);
     }
     CHECK_INT(direct_calls, 0);
 }
@@ -117,62 +135,83 @@ TEST(chat_malloc, parser_of_the_configuration)
     CHECK(parser.calls > 5);
 }
 
-TEST(chat_malloc, rendering)
+/* One rendering, or with a tokenizer one encoding, whose k-th allocation fails. Only what the hooks give is
+ * taken: the parser of files has no part in it. */
+static bool use_failing(const qwen36_chat_template *chat, const qwen36_tokenizer *tokenizer, long k,
+                        bool forever, size_t *count)
 {
+    static char text[1 << 17];
+    static int32_t ids[1 << 16];
     qwen36_chat_options options = options_of();
     const char *messages = request();
-    for (size_t i = 0; i < QW_COUNT_OF(TEMPLATES); i++) {
-        static char text[1 << 17];
+    qwen36_error error = QWEN36_ERROR_INIT;
+    long base = state.outstanding;
+    state.allocations = 0;
+    state.fail_at = k;
+    state.forever = forever;
+    *count = 0;
+    counting = true;
+    qwen36_status status =
+        tokenizer == NULL
+            ? qwen36_chat_render(chat, messages, strlen(messages), &options, text, sizeof text, count, &error)
+            : qwen36_chat_encode(chat, tokenizer, messages, strlen(messages), &options, ids, QW_COUNT_OF(ids),
+                                 count, &error);
+    counting = false;
+    state.fail_at = 0;
+    bool failed = failed_at(k, status, &error, base);
+    CHECK(failed == (*count == 0));
+    return failed;
+}
+
+/* Each allocation of each template. */
+static void use_each(const qwen36_tokenizer *tokenizer)
+{
+    cJSON_Hooks hooks = {parser_malloc, free};
+    cJSON_InitHooks(&hooks);
+    parser.calls = direct_calls = 0;
+    parser.fail_at = 0;
+    long base = state.outstanding;
+    for (size_t i = 0; i < 2 * QW_COUNT_OF(TEMPLATES); i++) {
+        const char *template = TEMPLATES[i / 2];
         qwen36_chat_template *chat = NULL;
-        size_t length = 0;
-        bool failed = true;
+        size_t count = 0;
         long k = 1;
-        state = (test_allocator){0};
-        CHECK_INT(qwen36_chat_template_parse(TEMPLATES[i], strlen(TEMPLATES[i]), &HOOKS, &chat, NULL),
-                  QWEN36_OK);
-        direct_calls = 0;
-        for (; failed; k++) {
-            qwen36_error error = QWEN36_ERROR_INIT;
-            state.allocations = 0;
-            state.fail_at = k;
-            length = 0;
-            counting = true;
-            qwen36_status status = qwen36_chat_render(chat, messages, strlen(messages), &options, text,
-                                                      sizeof text, &length, &error);
-            counting = false;
-            failed = failed_at(k, status, &error, 1);
-            CHECK(failed == (length == 0));
-        }
-        CHECK_MSG(k > 12, "%ld allocations only", k);
-        CHECK_INT(direct_calls, 0);
+        CHECK_INT(qwen36_chat_template_parse(template, strlen(template), &HOOKS, &chat, NULL), QWEN36_OK);
+        while (use_failing(chat, tokenizer, k, i % 2 == 1, &count))
+            k++;
+        CHECK_MSG(k > 12 && count > 3000, "%ld allocations, %zu of output only", k - 1, count);
         qwen36_chat_template_destroy(chat);
-        CHECK_INT(state.outstanding, 0);
+        CHECK_INT(state.outstanding, base);
     }
+    cJSON_InitHooks(NULL);
+    CHECK(direct_calls == 0 && parser.calls == 0);
+}
+
+TEST(chat_malloc, rendering)
+{
+    state = (test_allocator){0};
+    use_each(NULL);
 }
 
 TEST(chat_malloc, encoding)
 {
-    static int32_t ids[1 << 16];
-    qwen36_chat_options options = options_of();
-    const char *messages = request();
     qwen36_tokenizer *tokenizer = NULL;
-    qwen36_chat_template *chat = NULL;
-    size_t count = 0;
-    bool failed = true;
     state = (test_allocator){0};
     CHECK_INT(qwen36_tokenizer_load("examples/demo-model", &HOOKS, &tokenizer, NULL), QWEN36_OK);
-    CHECK_INT(qwen36_chat_template_parse("preserve_thinking", 17, &HOOKS, &chat, NULL), QWEN36_OK);
-    long base = state.outstanding;
-    for (long k = 1; failed; k++) {
-        qwen36_error error = QWEN36_ERROR_INIT;
-        state.allocations = 0;
-        state.fail_at = k;
-        qwen36_status status = qwen36_chat_encode(chat, tokenizer, messages, strlen(messages), &options, ids,
-                                                  QW_COUNT_OF(ids), &count, &error);
-        failed = failed_at(k, status, &error, base);
-    }
-    CHECK(count > 3000);
-    qwen36_chat_template_destroy(chat);
+    use_each(tokenizer);
+    qwen36_tokenizer_destroy(tokenizer);
+    CHECK_INT(state.outstanding, 0);
+}
+
+/* A splitting expression that the library leaves to PCRE2, which allocates too. */
+TEST(chat_malloc, encoding_by_a_regular_expression)
+{
+    qwen36_tokenizer *tokenizer = NULL;
+    state = (test_allocator){0};
+    char *json = fixture_json("\\s?\\p{L}+|\\p{N}{1,3}|[^\\s\\p{L}\\p{N}]+|\\s+");
+    CHECK_INT(fixture_load(json, NULL, &HOOKS, &tokenizer, NULL), QWEN36_OK);
+    free(json);
+    use_each(tokenizer);
     qwen36_tokenizer_destroy(tokenizer);
     CHECK_INT(state.outstanding, 0);
 }

@@ -7,7 +7,8 @@
 """
 
 from ._native import Library
-from .chat import ChatOptions, ChatTemplate
+from .answer import Part, Piece
+from .conversation import Answer, Chat
 from .errors import (
     Busy,
     CacheFull,
@@ -42,13 +43,22 @@ from .session import (
     sample,
     step,
 )
+from .template import ChatOptions, ChatTemplate
 from .tokenizer import Decoder, Tokenizer
 
 __all__ = [
+<<<<<<< HEAD
     "Busy", "CPU", "CacheFull", "Cancelled", "ChatOptions", "ChatTemplate", "ContextFull", "Decoder",
     "FileNotFound", "FileNotWritten", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages",
     "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs",
     "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics",
     "OutOfMemory", "Qwen36Error", "Sampling", "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer",
+=======
+    "Answer", "Busy", "CPU", "CacheFull", "Cancelled", "Chat", "ChatOptions", "ChatTemplate", "ContextFull",
+    "Decoder", "FileNotFound", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages",
+    "InvalidModel", "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs", "MemoryEstimate",
+    "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory",
+    "Part", "Piece", "Qwen36Error", "Sampling", "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer",
+>>>>>>> w-bind
     "UnknownChatTemplate", "Weights", "memory_estimate", "sample", "step",
 ]

@@ -180,8 +180,9 @@ class Model(Owner):
     """A loaded checkpoint. May be used from any number of threads. Sessions and the tokenizer keep what they need of
     it: they go on working when the model is closed."""
 
-    def __init__(self, library: Library, pointer: Any, hooks: Hooks) -> None:
+    def __init__(self, library: Library, pointer: Any, hooks: Hooks, directory: str | os.PathLike[str]) -> None:
         super().__init__(library, pointer)
+        self.directory = directory
         self._hooks = hooks
         self.info = self._read_info()
         self.end_tokens: list[int] = library.fill("qwen36_model_end_tokens", "int32_t", pointer).tolist()
@@ -202,7 +203,7 @@ class Model(Owner):
         pointer = ffi.gc(place[0], library.lib.qwen36_model_release)
         hooks.raise_kept()
         library.check(status, error)
-        return cls(library, pointer, hooks)
+        return cls(library, pointer, hooks, directory)
 
     def _read_info(self) -> ModelInfo:
         info = output("qwen36_model_info")

@@ -10,7 +10,7 @@ import sys
 import pytest
 import qwen36
 from conftest import ROOT
-from qwen36 import _native, chat, errors, model, session
+from qwen36 import _native, errors, model, session, template
 
 HEADER = (ROOT / "include/qwen36.h").read_text()
 
@@ -77,7 +77,7 @@ def test_results_have_the_fields_of_their_structs(kind: type, struct: str) -> No
 
 @pytest.mark.parametrize("kind, struct, hooks", [
     (model.ModelOptions, "qwen36_model_options", {"allocator", "log", "log_user", "progress", "progress_user"}),
-    (session.SamplingOptions, "qwen36_sampling", set()), (chat.ChatOptions, "qwen36_chat_options", {"tools_length"})])
+    (session.SamplingOptions, "qwen36_sampling", set()), (template.ChatOptions, "qwen36_chat_options", {"tools_length"})])
 def test_options_are_the_fields_of_their_structs(kind: type, struct: str, hooks: set[str]) -> None:
     assert set(inspect.get_annotations(kind)) == set(fields(struct)) - hooks
 

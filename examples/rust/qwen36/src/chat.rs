@@ -85,6 +85,10 @@ impl ChatOptions {
         Ok(self)
     }
 
+    pub(crate) fn has_tools(&self) -> bool {
+        self.tools.is_some()
+    }
+
     /// The options for a call, which point into self.
     fn native(&self) -> sys::qwen36_chat_options {
         let mut native = self.raw;

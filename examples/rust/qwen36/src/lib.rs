@@ -1,15 +1,20 @@
 #![doc = include_str!("../../README.md")]
 #![warn(missing_docs)]
 
+mod answer;
 mod chat;
+mod conversation;
 mod error;
 mod hooks;
+mod json;
 mod model;
 mod sampling;
 mod session;
 mod tokenizer;
 
+pub use answer::{Part, ToolCall};
 pub use chat::{ChatOptions, ChatTemplate};
+pub use conversation::{messages_json, Answer, Conversation, Message, Role};
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
     memory_estimate, Cpu, Info, KvDtype, LogLevel, MemoryEstimate, Model, ModelOptions, Numerics, WeightsAccess,
