@@ -19,7 +19,7 @@ FIELD(qwen36_allocator, allocate, 8, 8);
 FIELD(qwen36_allocator, release, 16, 8);
 FIELD(qwen36_allocator, user, 24, 8);
 
-SIZE(qwen36_model_options, 120);
+SIZE(qwen36_model_options, 136);
 FIELD(qwen36_model_options, struct_size, 0, 4);
 FIELD(qwen36_model_options, numerics, 4, 4);
 FIELD(qwen36_model_options, kv_dtype, 8, 4);
@@ -41,6 +41,8 @@ FIELD(qwen36_model_options, memory_share, 96, 4);
 FIELD(qwen36_model_options, reserved, 100, 4);
 FIELD(qwen36_model_options, trace, 104, 8);
 FIELD(qwen36_model_options, trace_user, 112, 8);
+FIELD(qwen36_model_options, prefix_directory, 120, 8);
+FIELD(qwen36_model_options, prefix_directory_bytes, 128, 8);
 
 SIZE(qwen36_memory_estimate, 56);
 FIELD(qwen36_memory_estimate, struct_size, 0, 4);

@@ -47,18 +47,11 @@ from .template import ChatOptions, ChatTemplate
 from .tokenizer import Decoder, Tokenizer
 
 __all__ = [
-<<<<<<< HEAD
-    "Busy", "CPU", "CacheFull", "Cancelled", "ChatOptions", "ChatTemplate", "ContextFull", "Decoder",
-    "FileNotFound", "FileNotWritten", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages",
-    "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs",
-    "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics",
-    "OutOfMemory", "Qwen36Error", "Sampling", "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer",
-=======
     "Answer", "Busy", "CPU", "CacheFull", "Cancelled", "Chat", "ChatOptions", "ChatTemplate", "ContextFull",
-    "Decoder", "FileNotFound", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages",
-    "InvalidModel", "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs", "MemoryEstimate",
-    "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory",
-    "Part", "Piece", "Qwen36Error", "Sampling", "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer",
->>>>>>> w-bind
-    "UnknownChatTemplate", "Weights", "memory_estimate", "sample", "step",
+    "Decoder", "FileNotFound", "FileNotWritten", "Finish", "Forked", "GenerateResult", "InvalidArgument",
+    "InvalidMessages", "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library", "LogLevel", "Logits",
+    "Logprobs", "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits",
+    "NoTokenizer", "Numerics", "OutOfMemory", "Part", "Piece", "Qwen36Error", "Sampling", "SamplingOptions",
+    "Session", "SessionsFull", "Status", "Tokenizer", "UnknownChatTemplate", "Weights", "memory_estimate",
+    "sample", "step",
 ]

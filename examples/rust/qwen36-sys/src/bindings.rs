@@ -8,6 +8,7 @@ pub const QWEN36_FEATURE_MOE: u32 = 1;
 pub const QWEN36_FEATURE_DENSE: u32 = 2;
 pub const QWEN36_FEATURE_YARN: u32 = 4;
 pub const QWEN36_FEATURE_BF16_KV: u32 = 8;
+pub const QWEN36_BYTES_AUTO: i32 = -1;
 pub const QWEN36_ENCODE_PARSE_SPECIAL: u32 = 1;
 pub const QWEN36_DECODE_SKIP_SPECIAL: u32 = 1;
 pub const QWEN36_LOGPROBS_MAX: u32 = 20;
@@ -57,6 +58,7 @@ pub const QWEN36_ERROR_CHAT_TEMPLATE: _bindgen_ty_1 = -37;
 pub const QWEN36_ERROR_CHAT_MESSAGES: _bindgen_ty_1 = -38;
 pub const QWEN36_ERROR_FILE_WRITE: _bindgen_ty_1 = -39;
 pub const QWEN36_ERROR_SNAPSHOT: _bindgen_ty_1 = -40;
+pub const QWEN36_ERROR_SNAPSHOT_MISMATCH: _bindgen_ty_1 = -41;
 pub const QWEN36_ERROR_TOKEN_ID: _bindgen_ty_1 = -50;
 pub const QWEN36_ERROR_CONTEXT_FULL: _bindgen_ty_1 = -51;
 pub const QWEN36_ERROR_CACHE_FULL: _bindgen_ty_1 = -52;
@@ -103,6 +105,17 @@ pub type qwen36_log_fn = ::std::option::Option<
 >;
 pub type qwen36_progress_fn =
     ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, done: u64, total: u64) -> i32>;
+pub type qwen36_trace_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        category: *const ::std::os::raw::c_char,
+        name: *const ::std::os::raw::c_char,
+        layer: i32,
+        rows: i32,
+        begin: u64,
+        duration: u64,
+    ),
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_model {
@@ -150,13 +163,20 @@ pub struct qwen36_model_options {
     pub max_sessions: i32,
     pub context_length: i32,
     pub max_batch_tokens: i32,
-    pub reserved: i32,
+    pub prefix_reuse: i32,
     pub cache_bytes: u64,
     pub allocator: *const qwen36_allocator,
     pub log: qwen36_log_fn,
     pub log_user: *mut ::std::os::raw::c_void,
     pub progress: qwen36_progress_fn,
     pub progress_user: *mut ::std::os::raw::c_void,
+    pub snapshot_bytes: u64,
+    pub memory_share: f32,
+    pub reserved: i32,
+    pub trace: qwen36_trace_fn,
+    pub trace_user: *mut ::std::os::raw::c_void,
+    pub prefix_directory: *const ::std::os::raw::c_char,
+    pub prefix_directory_bytes: u64,
 }
 extern "C" {
     pub fn qwen36_model_options_init(options: *mut qwen36_model_options, size: usize);
@@ -195,6 +215,9 @@ extern "C" {
         error: *mut qwen36_error,
     ) -> qwen36_status;
 }
+extern "C" {
+    pub fn qwen36_model_flush_prefixes(model: *mut qwen36_model, error: *mut qwen36_error) -> qwen36_status;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_model_info {
@@ -231,7 +254,7 @@ pub struct qwen36_model_info {
     pub kv_blocks: i32,
     pub bos_token: i32,
     pub pad_token: i32,
-    pub reserved: i32,
+    pub snapshots: i32,
     pub parameters: u64,
     pub weight_bytes: u64,
     pub kv_token_bytes: u64,
@@ -374,6 +397,7 @@ pub struct qwen36_session_options {
     pub context_length: i32,
     pub on_logits: qwen36_logits_fn,
     pub user: *mut ::std::os::raw::c_void,
+    pub prefix_space: u64,
 }
 extern "C" {
     pub fn qwen36_session_options_init(
@@ -415,6 +439,59 @@ extern "C" {
     pub fn qwen36_session_rewind(
         session: *mut qwen36_session,
         length: usize,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_fork(
+        session: *const qwen36_session,
+        options: *const qwen36_session_options,
+        fork: *mut *mut qwen36_session,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_save(
+        session: *const qwen36_session,
+        path: *const ::std::os::raw::c_char,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_save_memory(
+        session: *const qwen36_session,
+        memory: *mut ::std::os::raw::c_void,
+        capacity: usize,
+        size: *mut usize,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct qwen36_restore_options {
+    pub struct_size: u32,
+    pub any_numerics: i32,
+    pub session: *const qwen36_session_options,
+}
+extern "C" {
+    pub fn qwen36_restore_options_init(options: *mut qwen36_restore_options, size: usize);
+}
+extern "C" {
+    pub fn qwen36_session_restore(
+        model: *mut qwen36_model,
+        path: *const ::std::os::raw::c_char,
+        options: *const qwen36_restore_options,
+        session: *mut *mut qwen36_session,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_restore_memory(
+        model: *mut qwen36_model,
+        memory: *const ::std::os::raw::c_void,
+        size: usize,
+        options: *const qwen36_restore_options,
+        session: *mut *mut qwen36_session,
         error: *mut qwen36_error,
     ) -> qwen36_status;
 }
