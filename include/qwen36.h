@@ -139,13 +139,13 @@ enum {
     QWEN36_ERROR_MISSING_TENSOR = -31,
     QWEN36_ERROR_TENSOR_SHAPE = -32,
     QWEN36_ERROR_TENSOR_DTYPE = -33,
-    QWEN36_ERROR_TIED_HEAD = -34,     /* tie_word_embeddings contradicts the tensors */
-    QWEN36_ERROR_TOKENIZER = -35,     /* tokenizer.json is malformed or of another kind */
-    QWEN36_ERROR_NO_TOKENIZER = -36,  /* the model directory has no tokenizer.json */
-    QWEN36_ERROR_CHAT_TEMPLATE = -37, /* the chat template is none that this version knows */
-    QWEN36_ERROR_CHAT_MESSAGES = -38, /* a chat request is malformed, or the template refuses it */
-    QWEN36_ERROR_FILE_WRITE = -39,    /* a file cannot be written; what stood under its name still does */
-    QWEN36_ERROR_SNAPSHOT = -40,      /* a snapshot is damaged, cut short, or of another format */
+    QWEN36_ERROR_TIED_HEAD = -34,         /* tie_word_embeddings contradicts the tensors */
+    QWEN36_ERROR_TOKENIZER = -35,         /* tokenizer.json is malformed or of another kind */
+    QWEN36_ERROR_NO_TOKENIZER = -36,      /* the model directory has no tokenizer.json */
+    QWEN36_ERROR_CHAT_TEMPLATE = -37,     /* the chat template is none that this version knows */
+    QWEN36_ERROR_CHAT_MESSAGES = -38,     /* a chat request is malformed, or the template refuses it */
+    QWEN36_ERROR_FILE_WRITE = -39,        /* a file cannot be written; what stood under its name still does */
+    QWEN36_ERROR_SNAPSHOT = -40,          /* a snapshot is damaged, cut short, or of another format */
     QWEN36_ERROR_SNAPSHOT_MISMATCH = -41, /* a whole snapshot, but of another model or arithmetic */
 
     QWEN36_ERROR_TOKEN_ID = -50,      /* a token id outside the model's vocabulary */
@@ -205,10 +205,11 @@ typedef void (*qwen36_log_fn)(void *user, int32_t level, const char *message);
 typedef int32_t (*qwen36_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 /* Something that took time, on the thread of the call: a phase of a step ("schedule", "forward", "head",
- * "commit", "sample"; layer -1), a layer ("layer"), or an operation of the backend by its name within a layer.
- * Times are nanoseconds of a monotonic clock; `rows` are the rows of the step. May not call the library. */
-typedef void (*qwen36_trace_fn)(void *user, const char *category, const char *name, int32_t layer, int32_t rows,
-                                uint64_t begin, uint64_t duration);
+ * "commit", "sample"; layer -1), a layer ("layer"), or an operation of the backend by its name within a
+ * layer. Times are nanoseconds of a monotonic clock; `rows` are the rows of the step. May not call the
+ * library. */
+typedef void (*qwen36_trace_fn)(void *user, const char *category, const char *name, int32_t layer,
+                                int32_t rows, uint64_t begin, uint64_t duration);
 
 /* ------------------------------------------------------------------------------------------------
  * 4. Model: weights, tokenizer, configuration, worker threads and the pool of KV blocks and states
@@ -271,12 +272,12 @@ typedef struct qwen36_model_options {
     int32_t reserved;        /* 0 */
     qwen36_trace_fn trace;   /* default NULL */
     void *trace_user;
-    const char *prefix_directory;    /* an existing directory in which prefixes outlive the process: snapshot files,
-                                        read by qwen36_session_sync, written by qwen36_model_flush_prefixes and by
-                                        the last release; several processes may share it. Copied; default NULL:
-                                        none */
-    uint64_t prefix_directory_bytes; /* that its files may take together, the least recently used go first; default
-                                        4 GiB */
+    const char *prefix_directory;    /* an existing directory in which prefixes outlive the process: snapshot
+                                        files,    read by qwen36_session_sync, written by
+                                        qwen36_model_flush_prefixes and by    the last release; several processes
+                                        may share it. Copied; default NULL:    none */
+    uint64_t prefix_directory_bytes; /* that its files may take together, the least recently used go first;
+                                        default 4 GiB */
 } qwen36_model_options;
 
 /* Writes the defaults into the first `size` bytes; size = sizeof *options. */
@@ -356,7 +357,7 @@ typedef struct qwen36_model_info {
     int32_t bos_token;       /* from the configuration; -1: none. Never added by the library */
     int32_t pad_token;       /* -1: none */
     int32_t snapshots;       /* of the recurrent state that fit beside those of the sessions */
-    uint64_t parameters; /* text parameters, the head counted once if tied */
+    uint64_t parameters;     /* text parameters, the head counted once if tied */
     uint64_t weight_bytes;
     uint64_t kv_token_bytes; /* KV bytes per token */
     uint64_t state_bytes;    /* recurrent + convolution state bytes per session */
@@ -519,20 +520,20 @@ QWEN36_API qwen36_status qwen36_session_fork(const qwen36_session *session,
                                              qwen36_error *error);
 
 /* Writes the whole session: tokens, pending ones too, KV, states, last logits, sampling options, biases,
- * bitmask (not its callback). The file appears whole under its name, with mode 0600, or what stood there stays:
- * QWEN36_ERROR_FILE_WRITE. docs/state.md describes the format. The session is unchanged. */
+ * bitmask (not its callback). The file appears whole under its name, with mode 0600, or what stood there
+ * stays: QWEN36_ERROR_FILE_WRITE. docs/state.md describes the format. The session is unchanged. */
 QWEN36_API qwen36_status qwen36_session_save(const qwen36_session *session, const char *path,
                                              qwen36_error *error);
-/* The same into `memory`; *size is what it takes, also with QWEN36_ERROR_BUFFER_TOO_SMALL; `memory` may be NULL
- * with capacity 0 to ask for it. */
+/* The same into `memory`; *size is what it takes, also with QWEN36_ERROR_BUFFER_TOO_SMALL; `memory` may be
+ * NULL with capacity 0 to ask for it. */
 QWEN36_API qwen36_status qwen36_session_save_memory(const qwen36_session *session, void *memory,
                                                     size_t capacity, size_t *size, qwen36_error *error);
 
 typedef struct qwen36_restore_options {
     uint32_t struct_size;
-    int32_t any_numerics; /* 1: a state that another backend, tier or numerics setting computed is accepted; what
-                             follows then equals neither that setting nor this one; the KV format must be the
-                             same in any case; default 0 */
+    int32_t any_numerics; /* 1: a state that another backend, tier or numerics setting computed is accepted;
+                             what follows then equals neither that setting nor this one; the KV format must be
+                             the same in any case; default 0 */
     const qwen36_session_options *session; /* of the new session; default NULL: the model's defaults */
 } qwen36_restore_options;
 

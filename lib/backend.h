@@ -306,7 +306,8 @@ typedef struct qw_ops {
     qwen36_status (*step_end)(qw_backend *);                     /* everything issued has finished */
     /* Between steps: host memory from and to a place of a buffer; done when it returns. */
     qwen36_status (*read)(qw_backend *, const qw_buffer *, uint64_t offset, void *host, uint64_t bytes);
-    qwen36_status (*write)(qw_backend *, const qw_buffer *, uint64_t offset, const void *host, uint64_t bytes);
+    qwen36_status (*write)(qw_backend *, const qw_buffer *, uint64_t offset, const void *host,
+                           uint64_t bytes);
     /* operations */
     qwen36_status (*copy)(qw_backend *, const qw_copy_args *);
     qwen36_status (*embed)(qw_backend *, const qw_embed_args *);

@@ -2,8 +2,8 @@
 #include "lib/api/api.h"
 
 #include "lib/os/process.h"
-#include "lib/session/disk.h"
 #include "lib/os/threads.h"
+#include "lib/session/disk.h"
 
 #include <string.h>
 
@@ -74,8 +74,8 @@ qwen36_status qw_model_options_adopt(qwen36_model_options *ours, const qwen36_mo
     *ours = model_defaults();
     if (given == NULL)
         return QWEN36_OK;
-    qwen36_status status = qw_options_adopt(ours, sizeof *ours, given,
-                                            QW_SIZE_THROUGH(qwen36_model_options, prefix_directory_bytes), error);
+    qwen36_status status = qw_options_adopt(
+        ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_model_options, prefix_directory_bytes), error);
     return status == QWEN36_OK ? check_model_options(ours, error) : status;
 }
 

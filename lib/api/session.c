@@ -28,8 +28,8 @@ qwen36_status qw_session_options_adopt(const qwen36_model *model, const qwen36_s
     *ours = session_defaults(model);
     if (given == NULL)
         return QWEN36_OK;
-    qwen36_status status =
-        qw_options_adopt(ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_session_options, prefix_space), error);
+    qwen36_status status = qw_options_adopt(ours, sizeof *ours, given,
+                                            QW_SIZE_THROUGH(qwen36_session_options, prefix_space), error);
     if (status == QWEN36_OK && (ours->context_length < 1 || ours->context_length > model->context))
         status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "context_length is %d, outside 1..%d",
                          ours->context_length, model->context);

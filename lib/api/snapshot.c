@@ -1,6 +1,6 @@
 /* Exported functions of section 7 that save and restore sessions. */
-#include "lib/api/api.h"
 #include "lib/session/snapshot.h"
+#include "lib/api/api.h"
 
 qwen36_status qwen36_session_save(const qwen36_session *session, const char *path, qwen36_error *error)
 {
@@ -42,10 +42,11 @@ static qwen36_status adopt(const qwen36_model *model, const qwen36_restore_optio
     *ours = (qwen36_restore_options){.struct_size = sizeof *ours};
     qwen36_status status = QWEN36_OK;
     if (given != NULL)
-        status =
-            qw_options_adopt(ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_restore_options, session), error);
+        status = qw_options_adopt(ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_restore_options, session),
+                                  error);
     if (status == QWEN36_OK && (ours->any_numerics < 0 || ours->any_numerics > 1))
-        status = qw_fail(error, QWEN36_ERROR_ARGUMENT, "any_numerics is %d, outside 0..1", ours->any_numerics);
+        status =
+            qw_fail(error, QWEN36_ERROR_ARGUMENT, "any_numerics is %d, outside 0..1", ours->any_numerics);
     return status == QWEN36_OK ? qw_session_options_adopt(model, ours->session, session, error) : status;
 }
 
@@ -60,8 +61,8 @@ static qwen36_status restore(qwen36_model *model, const qw_snapshot_source *sour
     qwen36_sampling sampling = qw_sampling_defaults(model);
     qwen36_status status = adopt(model, options, &ours, &session_options, error);
     if (status == QWEN36_OK)
-        status = qw_session_restore(model, source, &session_options, &sampling, ours.any_numerics != 0, session,
-                                    error);
+        status = qw_session_restore(model, source, &session_options, &sampling, ours.any_numerics != 0,
+                                    session, error);
     if (status == QWEN36_OK)
         qwen36_model_retain(model);
     return status;

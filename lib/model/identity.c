@@ -27,12 +27,30 @@ static void add_weight(qw_hash_state *state, const qw_weight *w)
 
 static void add_layer(qw_hash_state *state, const qw_dims *d, const qw_layer_weights *l)
 {
-    const qw_weight *all[] = {&l->input_norm, &l->post_norm,        &l->in_qkv,         &l->in_z,
-                              &l->in_b,       &l->in_a,             &l->conv,           &l->a_log,
-                              &l->dt_bias,    &l->lin_norm,         &l->out,            &l->q,
-                              &l->k,          &l->v,                &l->o,              &l->q_norm,
-                              &l->k_norm,     &l->gate,             &l->up,             &l->down,
-                              &l->router,     &l->shared_gate_proj, &l->shared_up_proj, &l->shared_down_proj,
+    const qw_weight *all[] = {&l->input_norm,
+                              &l->post_norm,
+                              &l->in_qkv,
+                              &l->in_z,
+                              &l->in_b,
+                              &l->in_a,
+                              &l->conv,
+                              &l->a_log,
+                              &l->dt_bias,
+                              &l->lin_norm,
+                              &l->out,
+                              &l->q,
+                              &l->k,
+                              &l->v,
+                              &l->o,
+                              &l->q_norm,
+                              &l->k_norm,
+                              &l->gate,
+                              &l->up,
+                              &l->down,
+                              &l->router,
+                              &l->shared_gate_proj,
+                              &l->shared_up_proj,
+                              &l->shared_down_proj,
                               &l->shared_gate};
     for (size_t i = 0; i < QW_COUNT_OF(all); i++)
         add_weight(state, all[i]);

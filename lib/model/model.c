@@ -21,8 +21,8 @@ static int32_t choose_kv_dtype(const qwen36_model_options *o)
     return o->numerics == QWEN36_NUMERICS_REFERENCE ? QW_F32 : QW_BF16;
 }
 
-/* Sessions may share blocks, so the tables of a step can be longer together than the pool; the scheduler keeps
- * them within this. One whole context always fits. */
+/* Sessions may share blocks, so the tables of a step can be longer together than the pool; the scheduler
+ * keeps them within this. One whole context always fits. */
 static int64_t max_table_entries(const sizes *s)
 {
     const int64_t generous = 1 << 22;
@@ -40,8 +40,12 @@ static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options 
                  .max_rows = o->max_batch_tokens};
     s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
     s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
-    qw_cache_request request = {s->kv_dtype,         s->max_sessions,   s->context,
-                                o->cache_bytes, o->prefix_reuse != 0 ? o->snapshot_bytes : 0, 0};
+    qw_cache_request request = {s->kv_dtype,
+                                s->max_sessions,
+                                s->context,
+                                o->cache_bytes,
+                                o->prefix_reuse != 0 ? o->snapshot_bytes : 0,
+                                0};
     if (o->memory_share > 0) {
         request.cache_bytes = 0;
         request.memory_bytes = (uint64_t)((double)qw_memory_bytes() * (double)o->memory_share);
@@ -262,7 +266,8 @@ void qw_model_close(qwen36_model *m)
 static uint64_t session_bytes(const sizes *s)
 {
     uint64_t timeline = (uint64_t)s->context * 5 + (uint64_t)s->context / QW_KV_BLOCK * 4;
-    return s->cache.logits_bytes + (uint64_t)s->max_sessions * timeline + (s->cache.snapshots > 0 ? qw_prefix_bytes(s->cache.blocks) : 0);
+    return s->cache.logits_bytes + (uint64_t)s->max_sessions * timeline +
+           (s->cache.snapshots > 0 ? qw_prefix_bytes(s->cache.blocks) : 0);
 }
 
 static uint64_t saturating_sum(const uint64_t *values, int32_t count)
@@ -290,8 +295,7 @@ qwen36_status qw_model_estimate(const char *directory, const qwen36_model_option
     if (status == QWEN36_OK) {
         qw_log log = {0};
         qw_backend_config config = backend_config(&allocator, &log, dims, o, &s);
-        uint64_t work[3] = {qw_workspace_bytes(dims, s.max_rows),
-                            qw_batch_bytes(&s.batch),
+        uint64_t work[3] = {qw_workspace_bytes(dims, s.max_rows), qw_batch_bytes(&s.batch),
                             qw_backend_scratch_bytes(&config)};
         e->weight_bytes = qw_weights_bytes(checkpoint);
         e->cache_bytes = s.cache.kv_bytes;

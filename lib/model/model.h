@@ -58,7 +58,7 @@ struct qwen36_model {
     uint64_t *order;            /* [max_sessions]: sessions of a step by urgency */
     qw_copy *copies;            /* [max_segments]: blocks that a step copies before it writes */
     qw_state_save saves[QW_MAX_SAVES];
-    int32_t *head_rows;         /* [2][max_head_rows]: in and out rows of a head call */
+    int32_t *head_rows; /* [2][max_head_rows]: in and out rows of a head call */
     int32_t max_head_rows;
 
     qw_mutex lock;

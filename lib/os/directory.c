@@ -30,7 +30,8 @@ qwen36_status qw_directory_visit(const char *path, void (*visit)(void *user, con
                        "%s: no directory that can be read (errno %d)", path, errno);
     for (struct dirent *item; (item = readdir(directory)) != NULL;) {
         struct stat status;
-        if (fstatat(dirfd(directory), item->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
+        if (fstatat(dirfd(directory), item->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISREG(status.st_mode))
             continue;
         qw_directory_entry entry = {item->d_name, (uint64_t)status.st_size, nanoseconds(status.st_atim),
                                     nanoseconds(status.st_mtim)};

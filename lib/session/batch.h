@@ -21,7 +21,8 @@ typedef struct qw_batch_builder {
 } qw_batch_builder;
 
 uint64_t qw_batch_bytes(const qw_batch_limits *limits);
-qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_allocator *a, const qw_batch_limits *limits);
+qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_allocator *a,
+                              const qw_batch_limits *limits);
 void qw_batch_destroy(qw_batch_builder *builder, const qw_allocator *a);
 
 /* One sequence's next rows: tokens [position, position + count) of it. */

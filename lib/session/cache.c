@@ -27,7 +27,8 @@ static qwen36_status plan_snapshots(qw_cache_plan *plan, const qw_cache_request 
     if (r->snapshot_bytes != QWEN36_BYTES_AUTO)
         snapshots = r->snapshot_bytes / QW_MAX(plan->slot_bytes, 1);
     if (r->snapshot_bytes > 0 && snapshots == 0)
-        return qw_fail(error, QWEN36_ERROR_ARGUMENT, "snapshot_bytes is %llu, but one snapshot takes %llu bytes",
+        return qw_fail(error, QWEN36_ERROR_ARGUMENT,
+                       "snapshot_bytes is %llu, but one snapshot takes %llu bytes",
                        (unsigned long long)r->snapshot_bytes, (unsigned long long)plan->slot_bytes);
     plan->snapshots = (int32_t)QW_MIN(snapshots, INT32_MAX / 4);
     plan->slots = 2 * r->max_sessions + plan->snapshots;
@@ -82,7 +83,8 @@ static qwen36_status create_pools(qw_cache *cache, const qw_allocator *a)
     if (status == QWEN36_OK)
         status = qw_index_pool_create(&cache->rows, a, cache->plan.logit_rows);
     if (status == QWEN36_OK)
-        status = qw_prefix_create(&cache->prefix, a, &cache->blocks, &cache->slots, cache->plan.snapshots > 0);
+        status =
+            qw_prefix_create(&cache->prefix, a, &cache->blocks, &cache->slots, cache->plan.snapshots > 0);
     return status;
 }
 

@@ -36,7 +36,8 @@ typedef struct qw_cache_request {
     int32_t kv_dtype, max_sessions, context;
     uint64_t cache_bytes;    /* for KV blocks; 0: what max_sessions x context needs */
     uint64_t snapshot_bytes; /* QWEN36_BYTES_AUTO: some; 0: none, and no prefix is found again */
-    uint64_t memory_bytes;   /* not 0: blocks, states and snapshots together take this, instead of cache_bytes */
+    uint64_t
+        memory_bytes; /* not 0: blocks, states and snapshots together take this, instead of cache_bytes */
 } qw_cache_request;
 
 qwen36_status qw_cache_plan_make(const qw_dims *dims, const qw_cache_request *request, qw_cache_plan *plan,
@@ -64,7 +65,8 @@ void qw_cache_drop_slot(qw_cache *cache, int32_t slot);
 qw_kv_view qw_cache_kv(const qw_cache *cache, int32_t full_index);
 qw_state_view qw_cache_recurrent(const qw_cache *cache, int32_t linear_index);
 qw_state_view qw_cache_conv(const qw_cache *cache, int32_t linear_index);
-/* Zeroes, in data = bytes [offset, offset + bytes) of a block, what belongs to its tokens from `tokens` on. */
+/* Zeroes, in data = bytes [offset, offset + bytes) of a block, what belongs to its tokens from `tokens` on.
+ */
 void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *dims, uint64_t offset, unsigned char *data,
                     uint64_t bytes, int32_t tokens);
 /* A logits row on the host (host-memory backends). */

@@ -91,7 +91,8 @@ typedef struct survey {
 static void remove_stale(const qwen36_model *m, const qw_directory_entry *entry)
 {
     size_t length = strlen(entry->name);
-    if (strncmp(entry->name, ".qwen36-", 8) != 0 || length < 4 || strcmp(entry->name + length - 4, ".tmp") != 0 ||
+    if (strncmp(entry->name, ".qwen36-", 8) != 0 || length < 4 ||
+        strcmp(entry->name + length - 4, ".tmp") != 0 ||
         qw_time_now() - entry->changed < (int64_t)STALE_SECONDS * 1000000000)
         return;
     char *path = path_of(m, entry->name);
@@ -243,7 +244,8 @@ static int32_t next_snapshot(qw_prefix *p, uint64_t stamp)
     return node;
 }
 
-static qwen36_status write_prefix(qwen36_model *m, const held_prefix *h, uint64_t *written, qwen36_error *error)
+static qwen36_status write_prefix(qwen36_model *m, const held_prefix *h, uint64_t *written,
+                                  qwen36_error *error)
 {
     char *path = path_of_hash(m, h->hash);
     if (path == NULL)

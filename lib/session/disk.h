@@ -1,8 +1,8 @@
 /* The disk tier: prefixes that outlive the process, as snapshot files in a directory.
  *
  * A file is named by the content hash of its prefix, whose root mixes the model's fingerprint, the numerics
- * id, the archive's version and the namespace: a changed model or arithmetic looks for other names. What a file
- * says is checked besides: checksums, origin, namespace, and the tokens themselves. A file that does not
+ * id, the archive's version and the namespace: a changed model or arithmetic looks for other names. What a
+ * file says is checked besides: checksums, origin, namespace, and the tokens themselves. A file that does not
  * stand up is removed, and counts as a miss. Files appear whole, and a reader holds its file open, so several
  * processes may share a directory; least recently used files go first when it outgrows its limit.
  *

@@ -16,8 +16,8 @@ uint64_t qw_prefix_bytes(int32_t blocks)
            bucket_count(blocks) * sizeof(int32_t);
 }
 
-qwen36_status qw_prefix_create(qw_prefix *p, const qw_allocator *a, qw_index_pool *blocks, qw_index_pool *slots,
-                               bool enabled)
+qwen36_status qw_prefix_create(qw_prefix *p, const qw_allocator *a, qw_index_pool *blocks,
+                               qw_index_pool *slots, bool enabled)
 {
     *p = (qw_prefix){.enabled = enabled,
                      .blocks = blocks,
@@ -82,8 +82,8 @@ int32_t qw_prefix_find(const qw_prefix *p, uint64_t space, int32_t parent, const
     return p->enabled ? find_hashed(p, hash_of(p, space, parent, tokens), space, parent, tokens) : -1;
 }
 
-int32_t qw_prefix_match(const qw_prefix *p, uint64_t space, int32_t from, int32_t depth, const int32_t *tokens,
-                        int32_t count, int32_t *last)
+int32_t qw_prefix_match(const qw_prefix *p, uint64_t space, int32_t from, int32_t depth,
+                        const int32_t *tokens, int32_t count, int32_t *last)
 {
     int32_t found = 0, node = from;
     *last = -1;
@@ -277,7 +277,8 @@ void qw_prefix_clear(qw_prefix *p)
 
 /* ---- invariants ---------------------------------------------------------------------------------------- */
 
-/* A node is where its hash says, its parent is a node, and it is idle exactly when only the index holds it. */
+/* A node is where its hash says, its parent is a node, and it is idle exactly when only the index holds it.
+ */
 static bool check_node(const qw_prefix *p, int32_t i)
 {
     const qw_prefix_node *n = &p->node[i];

@@ -59,10 +59,12 @@ void qw_session_adopt_pending(qwen36_session *s)
     qw_prefix *prefix = &m->cache.prefix;
     if (!prefix->enabled || s->length - s->computed <= QW_KV_BLOCK)
         return;
-    int32_t from = s->indexed > 0 ? s->blocks[s->indexed - 1] : -1, node = -1, before = s->computed, depth = 0;
+    int32_t from = s->indexed > 0 ? s->blocks[s->indexed - 1] : -1, node = -1, before = s->computed,
+            depth = 0;
     qw_mutex_lock(&m->lock);
     if (s->seen != prefix->version)
-        depth = qw_prefix_match(prefix, s->space, from, s->indexed, s->tokens, qw_session_skippable(s), &node);
+        depth =
+            qw_prefix_match(prefix, s->space, from, s->indexed, s->tokens, qw_session_skippable(s), &node);
     s->seen = prefix->version;
     if (depth * QW_KV_BLOCK > before) {
         stand_on(s, depth, node);
@@ -72,7 +74,8 @@ void qw_session_adopt_pending(qwen36_session *s)
     qw_mutex_unlock(&m->lock);
 }
 
-/* ---- where a snapshot is worth its memory --------------------------------------------------------------- */
+/* ---- where a snapshot is worth its memory ---------------------------------------------------------------
+ */
 
 static int32_t block_floor(int32_t position)
 {
@@ -116,7 +119,8 @@ bool qw_session_keeps(const qwen36_session *s, int32_t position)
     return false;
 }
 
-/* ---- making known ---------------------------------------------------------------------------------------- */
+/* ---- making known ----------------------------------------------------------------------------------------
+ */
 
 /* Equal blocks become one: on this backend they have equal bits. */
 static void index_blocks(qwen36_session *s)
@@ -134,8 +138,8 @@ static void index_blocks(qwen36_session *s)
     }
 }
 
-/* The state where the session stands costs nothing to keep: slots are immutable. One that is kept only because
- * the session has just passed there gives way to the next. */
+/* The state where the session stands costs nothing to keep: slots are immutable. One that is kept only
+ * because the session has just passed there gives way to the next. */
 static void keep_current(qwen36_session *s)
 {
     qw_prefix *prefix = &s->model->cache.prefix;
@@ -157,7 +161,8 @@ void qw_session_index(qwen36_session *s)
     index_blocks(s);
     for (int32_t i = 0; i < s->step.saves; i++) {
         const qw_state_save *save = &m->saves[s->step.save_begin + i];
-        qw_prefix_set_snapshot(&m->cache.prefix, s->blocks[save->position / QW_KV_BLOCK - 1], save->slot, false);
+        qw_prefix_set_snapshot(&m->cache.prefix, s->blocks[save->position / QW_KV_BLOCK - 1], save->slot,
+                               false);
     }
     keep_current(s);
 }

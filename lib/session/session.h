@@ -18,24 +18,24 @@ enum { QW_WANT_LAST = 1, QW_WANT_ROW = 2, QW_WANT_SCORE = 4 };
 
 /* Positions, all multiples of 64, at which a snapshot is worth its memory. */
 enum {
-    QW_MARK_END,         /* the last one of the prompt */
-    QW_MARK_BEFORE_END,  /* the last one with a token behind it */
-    QW_MARK_USER,        /* before the last user turn */
-    QW_MARK_FIRST_TURN,  /* before the first turn that is not the timeline's begin */
-    QW_MARK_SIBLING,     /* where a waiting session departs */
+    QW_MARK_END,        /* the last one of the prompt */
+    QW_MARK_BEFORE_END, /* the last one with a token behind it */
+    QW_MARK_USER,       /* before the last user turn */
+    QW_MARK_FIRST_TURN, /* before the first turn that is not the timeline's begin */
+    QW_MARK_SIBLING,    /* where a waiting session departs */
     QW_MARKS
 };
 
 /* A session's part in the step that runs; meaningless outside. */
 typedef struct qw_step_part {
-    int32_t rows;          /* 0: takes no part */
-    int32_t row_begin;     /* first row in the batch */
-    int32_t new_slot;      /* state slot that the step writes */
-    int32_t new_row;       /* logits row that it writes; -1: none is wanted */
-    int32_t new_blocks;    /* taken at the end of the table */
-    int32_t shared_block;  /* what a private copy replaced in the table; -1 */
+    int32_t rows;              /* 0: takes no part */
+    int32_t row_begin;         /* first row in the batch */
+    int32_t new_slot;          /* state slot that the step writes */
+    int32_t new_row;           /* logits row that it writes; -1: none is wanted */
+    int32_t new_blocks;        /* taken at the end of the table */
+    int32_t shared_block;      /* what a private copy replaced in the table; -1 */
     int32_t save_begin, saves; /* of the model's `saves`: states to keep on the way */
-    bool deferred;         /* a neighbour computes what it needs */
+    bool deferred;             /* a neighbour computes what it needs */
     qwen36_status status;
 } qw_step_part;
 
@@ -107,7 +107,8 @@ void qw_session_index(qwen36_session *s);
 qwen36_status qw_session_score(qwen36_session *s, const int32_t *tokens, size_t count, float *logprobs,
                                qwen36_error *error);
 
-/* Gives rows to sessions (schedule.c): fills step.rows of each. Nobody waits for ever: see docs/sessions.md. */
+/* Gives rows to sessions (schedule.c): fills step.rows of each. Nobody waits for ever: see docs/sessions.md.
+ */
 void qw_schedule(qwen36_model *model, qwen36_session *const *sessions, size_t count, int32_t budget);
 
 /* One iteration over sessions of one model, all checked by the caller; results in s->step.status. */

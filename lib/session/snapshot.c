@@ -122,8 +122,8 @@ static qwen36_status move_state(const qwen36_session *s, move_fn move, uint64_t 
         qw_state_view view = is_conv ? qw_cache_conv(cache, (int32_t)(offset / layer))
                                      : qw_cache_recurrent(cache, (int32_t)(offset / layer));
         part = QW_MIN((is_conv ? layer : recurrent) - in_layer, bytes);
-        uint64_t at = (uint64_t)(view.layer_offset + s->slot * view.slot_stride) + in_layer -
-                      (is_conv ? recurrent : 0);
+        uint64_t at =
+            (uint64_t)(view.layer_offset + s->slot * view.slot_stride) + in_layer - (is_conv ? recurrent : 0);
         status = move(&s->model->backend, &cache->states, at, data, part);
     }
     return status;
@@ -254,8 +254,8 @@ qwen36_status qw_session_save_file(const qwen36_session *s, const char *path, qw
     return qw_archive_write_file(&s->model->allocator, &content, path, error);
 }
 
-qwen36_status qw_session_save_memory(const qwen36_session *s, void *memory, uint64_t capacity, uint64_t *bytes,
-                                     qwen36_error *error)
+qwen36_status qw_session_save_memory(const qwen36_session *s, void *memory, uint64_t capacity,
+                                     uint64_t *bytes, qwen36_error *error)
 {
     saver self;
     qw_archive_section sections[SECTIONS];
@@ -295,7 +295,8 @@ static qwen36_status restore_cached(restorer *self, uint32_t tag, uint64_t offse
     return status;
 }
 
-static qwen36_status restore_piece(void *user, uint32_t tag, uint64_t offset, const void *data, uint64_t bytes)
+static qwen36_status restore_piece(void *user, uint32_t tag, uint64_t offset, const void *data,
+                                   uint64_t bytes)
 {
     restorer *self = user;
     qwen36_session *s = self->session;
@@ -324,7 +325,8 @@ static qwen36_status malformed(qwen36_error *error, const char *what)
     return qw_fail(error, QWEN36_ERROR_SNAPSHOT, "the snapshot is malformed: %s", what);
 }
 
-static qwen36_status check_origin(const qwen36_model *m, const info *i, bool any_numerics, qwen36_error *error)
+static qwen36_status check_origin(const qwen36_model *m, const info *i, bool any_numerics,
+                                  qwen36_error *error)
 {
     unsigned char fingerprint[QW_HASH_BYTES];
     char numerics[QW_NUMERICS_ID];
@@ -335,8 +337,8 @@ static qwen36_status check_origin(const qwen36_model *m, const info *i, bool any
     if (memcmp(fingerprint, i->fingerprint, sizeof fingerprint) != 0)
         return qw_fail(error, QWEN36_ERROR_SNAPSHOT_MISMATCH, "the snapshot is of another model");
     if (strcmp(numerics, i->numerics) != 0 && !any_numerics)
-        return qw_fail(error, QWEN36_ERROR_SNAPSHOT_MISMATCH, "the snapshot was computed by %s, this model by %s",
-                       i->numerics, numerics);
+        return qw_fail(error, QWEN36_ERROR_SNAPSHOT_MISMATCH,
+                       "the snapshot was computed by %s, this model by %s", i->numerics, numerics);
     if (i->block_bytes != m->cache.plan.block_bytes)
         return qw_fail(error, QWEN36_ERROR_SNAPSHOT_MISMATCH,
                        "the snapshot's KV has another format: %s, here %s", i->numerics, numerics);
@@ -403,7 +405,8 @@ static qwen36_status adopt_sampler(restorer *self, qwen36_error *error)
     qwen36_status status =
         qw_sampler_set_bias(to, a, self->bias_token, self->bias, (size_t)self->info.bias_count, NULL);
     if (status != QWEN36_OK)
-        return status == QWEN36_ERROR_OUT_OF_MEMORY ? qw_fail_memory(error, 0) : malformed(error, "its biases");
+        return status == QWEN36_ERROR_OUT_OF_MEMORY ? qw_fail_memory(error, 0)
+                                                    : malformed(error, "its biases");
     if (r->has_logprob < 0 || r->has_logprob > 1 || r->top_count < 0 || r->top_count > QWEN36_LOGPROBS_MAX)
         return malformed(error, "its log-probabilities");
     to->has_bitmask = self->info.has_bitmask != 0;
@@ -563,8 +566,8 @@ static qwen36_status import_prefix(restorer *self, qw_archive *archive, qwen36_e
 }
 
 /* Into a session that nobody else sees, out of which the blocks go to the index. */
-qwen36_status qw_snapshot_import_prefix(qwen36_model *m, const char *path, uint64_t space, const int32_t *tokens,
-                                        int32_t count, qwen36_error *error)
+qwen36_status qw_snapshot_import_prefix(qwen36_model *m, const char *path, uint64_t space,
+                                        const int32_t *tokens, int32_t count, qwen36_error *error)
 {
     qw_archive archive;
     qwen36_session s = {.model = m, .capacity = count, .space = space, .slot = -1, .row = -1, .passing = -1};

@@ -5,7 +5,8 @@
 
 #include "lib/session/session.h"
 
-/* To a file, which appears whole or not at all, or to memory: BUFFER_TOO_SMALL says in *bytes what is needed. */
+/* To a file, which appears whole or not at all, or to memory: BUFFER_TOO_SMALL says in *bytes what is needed.
+ */
 qwen36_status qw_session_save_file(const qwen36_session *session, const char *path, qwen36_error *error);
 qwen36_status qw_session_save_memory(const qwen36_session *session, void *memory, uint64_t capacity,
                                      uint64_t *bytes, qwen36_error *error);
@@ -23,8 +24,8 @@ qwen36_status qw_session_restore(qwen36_model *model, const qw_snapshot_source *
                                  const qwen36_session_options *options, const qwen36_sampling *sampling,
                                  bool any_numerics, qwen36_session **session, qwen36_error *error);
 
-/* The same files hold prefixes (disk.h): import makes the blocks nodes of the prefix index, with a snapshot at
- * the end, if the file is the state after exactly these tokens in this space. */
+/* The same files hold prefixes (disk.h): import makes the blocks nodes of the prefix index, with a snapshot
+ * at the end, if the file is the state after exactly these tokens in this space. */
 qwen36_status qw_snapshot_import_prefix(qwen36_model *model, const char *path, uint64_t space,
                                         const int32_t *tokens, int32_t count, qwen36_error *error);
 

@@ -9,10 +9,10 @@ typedef struct step {
     qwen36_session *const *sessions;
     size_t count;
     qw_batch batch;
-    qw_fp_environment caller; /* floating-point environment of the caller, for callbacks */
-    int32_t copies;           /* of the model's `copies` */
-    int32_t saves;            /* of the model's `saves` */
-    int32_t used_blocks;      /* of the pool, at the end */
+    qw_fp_environment caller;         /* floating-point environment of the caller, for callbacks */
+    int32_t copies;                   /* of the model's `copies` */
+    int32_t saves;                    /* of the model's `saves` */
+    int32_t used_blocks;              /* of the pool, at the end */
     double began, reserved, computed; /* seconds of the clock */
 } step;
 
@@ -260,8 +260,8 @@ static void finish(step *st, qwen36_status status)
             commit_part(st, s);
         }
     }
-    st->used_blocks = st->model->cache.blocks.capacity - st->model->cache.blocks.free_count -
-                      st->model->cache.prefix.idle;
+    st->used_blocks =
+        st->model->cache.blocks.capacity - st->model->cache.blocks.free_count - st->model->cache.prefix.idle;
     count_step(st);
     qw_mutex_unlock(&st->model->lock);
 }

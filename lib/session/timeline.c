@@ -104,7 +104,8 @@ qwen36_status qw_session_sync(qwen36_session *s, const int32_t *tokens, size_t c
     if (!qw_session_adopt(s, tokens, wanted - 1, keeps ? s->computed : 0) && !keeps)
         qw_session_forget(s);
     if (wanted > s->computed)
-        memcpy(s->tokens + s->computed, tokens + s->computed, (size_t)(wanted - s->computed) * sizeof *tokens);
+        memcpy(s->tokens + s->computed, tokens + s->computed,
+               (size_t)(wanted - s->computed) * sizeof *tokens);
     s->length = wanted;
     s->output_begin = wanted;
     want_last(s);

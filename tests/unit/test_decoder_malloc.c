@@ -13,9 +13,9 @@ static const qwen36_allocator HOOKS = {sizeof HOOKS, 0, test_allocate, test_rele
 enum { FINISH = -1 };
 
 /* Texts of growing tokens, such as end within a character, and are held back for a stop or end at one. */
-static const int32_t SCRIPT[] = {'S', 'O', FINISH, 288, 'a',  0xe2,   259, 284,    0x82,  288,    '<',
-                                 's', 'x', 0xf0,   0x9f, FINISH, 'b', '<',    's',   FINISH, 259,
-                                 288, 'S', 'T',    'O',  0xc3,   'P', FINISH, FINISH};
+static const int32_t SCRIPT[] = {'S', 'O', FINISH, 288,  'a',  0xe2,   259, 284,    0x82,  288,
+                                 '<', 's', 'x',    0xf0, 0x9f, FINISH, 'b', '<',    's',   FINISH,
+                                 259, 288, 'S',    'T',  'O',  0xc3,   'P', FINISH, FINISH};
 static const char *const STOPS[] = {"STO\xef\xbf\xbdP", "<stop>", "SO"};
 static const char *const LATER[] = {"STO\xef\xbf\xbd"};
 

@@ -364,7 +364,8 @@ static void law_prefix(const setting *s)
         run r;
         size_t reused = 0;
         qwen36_session *session = collecting_session(model, &r);
-        CHECK_INT(qwen36_session_sync(session, s->golden.tokens, (size_t)lengths[i], &reused, NULL), QWEN36_OK);
+        CHECK_INT(qwen36_session_sync(session, s->golden.tokens, (size_t)lengths[i], &reused, NULL),
+                  QWEN36_OK);
         CHECK_INT(reused, (lengths[i] - 1) / 64 * 64);
         compute(session, 320);
         continue_from(session, s, &r, lengths[i]);
@@ -397,7 +398,8 @@ static void law_fork(const setting *s)
         compute(session, 320);
         CHECK_INT(qwen36_session_fork(session, &options, &fork, NULL), QWEN36_OK);
         CHECK(qw_sessions_check(model));
-        CHECK_INT(qwen36_session_append(session, s->golden.tokens + 7, 5, QWEN36_LOGITS_NONE, NULL), QWEN36_OK);
+        CHECK_INT(qwen36_session_append(session, s->golden.tokens + 7, 5, QWEN36_LOGITS_NONE, NULL),
+                  QWEN36_OK);
         r.rows = lengths[i];
         append(fork, s->golden.tokens + lengths[i], 3);
         qwen36_session *both[2] = {session, fork};
@@ -442,7 +444,8 @@ static void law_restore(const setting *s)
         session_options.user = &r;
         qwen36_restore_options_init(&options, sizeof options);
         options.session = &session_options;
-        qwen36_status status = qwen36_session_restore_memory(other, memory, size, &options, &restored, &error);
+        qwen36_status status =
+            qwen36_session_restore_memory(other, memory, size, &options, &restored, &error);
         CHECK_MSG(status == QWEN36_OK, "%s", error.message);
         CHECK(qw_sessions_check(other));
         r.rows = lengths[i];

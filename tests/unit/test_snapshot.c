@@ -1,5 +1,5 @@
-/* Saving and restoring sessions, and the directory of prefixes. The law "restore" of test_laws.c says that what
- * follows has equal bits; here is everything around it. */
+/* Saving and restoring sessions, and the directory of prefixes. The law "restore" of test_laws.c says that
+ * what follows has equal bits; here is everything around it. */
 #include "lib/api/api.h"
 #include "lib/session/disk.h"
 #include "tests/harness.h"
@@ -189,8 +189,8 @@ TEST(snapshot, every_flipped_byte_is_refused)
     qwen36_model_release(model);
 }
 
-static qwen36_status restore_with(const char *checkpoint, const qwen36_model_options *options, bool any_numerics,
-                                  const char *memory, size_t size)
+static qwen36_status restore_with(const char *checkpoint, const qwen36_model_options *options,
+                                  bool any_numerics, const char *memory, size_t size)
 {
     qwen36_model *model = test_model(test_checkpoint(checkpoint), options);
     qwen36_session *restored = NULL;
@@ -290,7 +290,8 @@ TEST(snapshot, failing_allocations)
     CHECK_INT(state.outstanding, 0);
 }
 
-/* ---- the directory of prefixes --------------------------------------------------------------------------- */
+/* ---- the directory of prefixes ---------------------------------------------------------------------------
+ */
 
 static qwen36_model *model_on(const char *directory, uint64_t bytes, int32_t numerics)
 {
@@ -419,7 +420,8 @@ TEST(disk, refused_directories)
     qwen36_model *model = NULL;
     qwen36_model_options options = small_options();
     options.prefix_directory = in_directory("nothing");
-    CHECK_INT(qwen36_model_load(test_checkpoint("moe"), &options, &model, &error), QWEN36_ERROR_FILE_NOT_FOUND);
+    CHECK_INT(qwen36_model_load(test_checkpoint("moe"), &options, &model, &error),
+              QWEN36_ERROR_FILE_NOT_FOUND);
     CHECK(model == NULL);
 }
 
