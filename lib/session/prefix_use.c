@@ -39,8 +39,10 @@ bool qw_session_adopt(qwen36_session *s, const int32_t *tokens, int32_t count, i
     if (found)
         stand_on(s, depth, node);
     qw_mutex_unlock(&m->lock);
-    if (found && tokens != s->tokens)
+    if (found && tokens != s->tokens) {
         memcpy(s->tokens, tokens, (size_t)tokens_kept * sizeof *tokens);
+        memset(s->wants, 0, (size_t)tokens_kept);
+    }
     return found;
 }
 

@@ -4,7 +4,8 @@
  * for every token), then prompts; among equals who waited longest, then the order of the array. A prompt gets
  * an equal share of the rows, at least a block; what is left over goes round once more. So a session
  * that asks in every step waits at most OVERDUE + ceil(64 x sessions / rows) steps, whatever the others do,
- * but for one case: while a neighbour computes a prefix that both need, the other waits for it to be known.
+ * but for two cases: while a neighbour computes a prefix that both need, the other waits for it to be known; and
+ * where the block tables of a step reach their limit, it is OVERDUE + sessions.
  */
 #include "lib/session/session.h"
 
@@ -95,7 +96,7 @@ static bool follows(const qwen36_session *s, qwen36_session *leader)
     return true;
 }
 
-/* Of two that stand at the same place, the earlier one leads. */
+/* Of two that stand at the same place, the earlier one leads. Nobody is led by one that does not go on. */
 static bool waits_for_sibling(const scheduler *sch, size_t order, size_t count)
 {
     const qwen36_session *s = session_at(sch, order);
@@ -104,7 +105,7 @@ static bool waits_for_sibling(const scheduler *sch, size_t order, size_t count)
     int32_t leaders = 0;
     for (size_t i = 0; i < count && leaders < MOST_LEADERS; i++) {
         qwen36_session *other = session_at(sch, i);
-        if (!is_prompt(other) || i == order || other->computed < s->computed ||
+        if (!is_prompt(other) || other->stalled || i == order || other->computed < s->computed ||
             (other->computed == s->computed && i > order))
             continue;
         leaders++;

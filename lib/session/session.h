@@ -61,6 +61,7 @@ struct qwen36_session {
     int32_t marks[QW_MARKS];
     uint64_t seen;        /* version of the prefix index when it was last asked */
     int32_t waited;       /* steps in a row that gave it nothing */
+    bool stalled;         /* found no memory, and has not gone on since: nobody waits for it */
     int32_t output_begin; /* tokens sampled since the last append or sync */
     qw_sampler sampler;
     qwen36_logits_fn on_logits;

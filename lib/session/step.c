@@ -223,6 +223,7 @@ static void commit_part(step *st, qwen36_session *s)
     s->slot = s->step.new_slot;
     s->row = s->step.new_row;
     s->computed += s->step.rows;
+    s->stalled = false;
     qw_session_index(s);
     s->step.status = s->computed < s->length ? QWEN36_PENDING : QWEN36_OK;
     s->counters.steps++;
@@ -259,6 +260,7 @@ static void finish(step *st, qwen36_status status)
         } else {
             commit_part(st, s);
         }
+        s->stalled = s->stalled || s->step.status == QWEN36_ERROR_CACHE_FULL;
     }
     st->used_blocks =
         st->model->cache.blocks.capacity - st->model->cache.blocks.free_count - st->model->cache.prefix.idle;

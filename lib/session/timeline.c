@@ -46,6 +46,7 @@ qwen36_status qw_session_append(qwen36_session *s, const int32_t *tokens, size_t
     }
     s->length += added;
     s->output_begin = s->length;
+    s->seen = 0;
     qw_session_mark_prompt(s, s->length - added);
     return QWEN36_OK;
 }
@@ -60,6 +61,12 @@ static void want_last(qwen36_session *s)
     s->wants[s->length - 1] = QW_WANT_LAST;
 }
 
+/* Logits after `computed` were wanted, but it was reached by adopting a prefix, which brings none. */
+static bool lacks_logits(const qwen36_session *s)
+{
+    return s->computed > 0 && s->row < 0 && (s->wants[s->computed - 1] & QW_WANT_LAST) != 0;
+}
+
 /* The recurrent state stands at `computed`, and else only where a snapshot was kept. */
 qwen36_status qw_session_rewind(qwen36_session *s, size_t length, qwen36_error *error)
 {
@@ -69,7 +76,7 @@ qwen36_status qw_session_rewind(qwen36_session *s, size_t length, qwen36_error *
     int32_t wanted = (int32_t)length;
     s->length = wanted;
     s->output_begin = QW_MIN(s->output_begin, wanted);
-    if (wanted < s->computed) {
+    if (wanted < s->computed || (wanted == s->computed && lacks_logits(s))) {
         if (!qw_session_adopt(s, s->tokens, wanted - 1, 0))
             qw_session_forget(s);
         want_last(s);

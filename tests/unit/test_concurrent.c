@@ -130,3 +130,91 @@ TEST(concurrent, turns_go_in_the_order_of_asking)
         CHECK_INT(order[i], i);
     qwen36_model_release(model);
 }
+
+/* ---- sharing ------------------------------------------------------------------------------------------- */
+
+enum { SHARERS = 2, SHARED = 130, OWN = 5, SHARE_ROUNDS = 8 };
+
+typedef struct sharer {
+    pthread_t thread;
+    qwen36_model *model;
+    const int32_t *tokens; /* [SHARED + 2 * OWN] */
+    int32_t rounds;
+    float logits[2][1024]; /* of a session and of its fork */
+    bool failed;
+} sharer;
+
+static bool keep(const qwen36_session *session, float *row)
+{
+    const float *logits = NULL;
+    int32_t vocab_size = 0;
+    bool good = qwen36_session_logits(session, &logits, &vocab_size, NULL) == QWEN36_OK && vocab_size <= 1024;
+    if (good)
+        memcpy(row, logits, sizeof(float) * (size_t)vocab_size);
+    return good;
+}
+
+/* A session takes a prefix that others compute too, is forked, and the twins go separate ways in one step. */
+static bool share_once(sharer *me)
+{
+    qwen36_session *both[2] = {NULL, NULL};
+    qwen36_status status = qwen36_session_create(me->model, NULL, &both[0], NULL);
+    bool good = status == QWEN36_OK &&
+                qwen36_session_sync(both[0], me->tokens, SHARED, NULL, NULL) == QWEN36_OK &&
+                compute(both[0]) && qwen36_session_fork(both[0], NULL, &both[1], NULL) == QWEN36_OK;
+    for (int32_t i = 0; i < 2 && good; i++)
+        good = qwen36_session_append(both[i], me->tokens + SHARED + i * OWN, OWN, QWEN36_LOGITS_LAST, NULL) ==
+               QWEN36_OK;
+    do {
+        status = good ? qwen36_step(both, 2, NULL, NULL, NULL) : QWEN36_OK;
+    } while (status == QWEN36_PENDING);
+    good = good && status == QWEN36_OK && keep(both[0], me->logits[0]) && keep(both[1], me->logits[1]) &&
+           qwen36_session_rewind(both[0], 70, NULL) == QWEN36_OK && compute(both[0]);
+    qwen36_session_destroy(both[0]);
+    qwen36_session_destroy(both[1]);
+    return good;
+}
+
+static void *share(void *user)
+{
+    sharer *me = user;
+    for (int32_t i = 0; i < me->rounds && !me->failed; i++)
+        me->failed = !share_once(me);
+    return NULL;
+}
+
+/* Few blocks and snapshots, so that what one thread has left is evicted under the eyes of the other. */
+TEST(concurrent, threads_share_prefixes)
+{
+    static sharer sharers[SHARERS], alone;
+    test_golden golden = test_golden_load("moe");
+    int32_t tokens[SHARED + 2 * OWN];
+    qwen36_model_options options = test_model_options();
+    options.max_batch_tokens = 40;
+    qwen36_model *model = test_model(test_checkpoint("moe"), &options);
+    memcpy(tokens, golden.tokens, sizeof tokens);
+    alone = (sharer){.model = model, .tokens = tokens};
+    CHECK(share_once(&alone));
+    options.max_sessions = 2 * SHARERS;
+    options.cache_bytes = 14 * model->cache.plan.block_bytes;
+    options.snapshot_bytes = 2 * model->cache.plan.slot_bytes;
+    qwen36_model_release(model);
+    model = test_model(test_checkpoint("moe"), &options);
+    for (int32_t i = 0; i < SHARERS; i++) {
+        sharers[i] = (sharer){.model = model, .tokens = tokens, .rounds = SHARE_ROUNDS};
+        CHECK(pthread_create(&sharers[i].thread, NULL, share, &sharers[i]) == 0);
+    }
+    for (int32_t i = 0; i < SHARERS; i++)
+        pthread_join(sharers[i].thread, NULL);
+    for (int32_t i = 0; i < SHARERS; i++) {
+        CHECK(!sharers[i].failed);
+        for (int32_t twin = 0; twin < 2; twin++)
+            CHECK(memcmp(sharers[i].logits[twin], alone.logits[twin],
+                         sizeof(float) * (size_t)golden.vocab_size) == 0);
+    }
+    CHECK(qw_sessions_check(model));
+    CHECK(model->counters.reused > 0);
+    CHECK_INT(model->session_count, 0);
+    qwen36_model_release(model);
+    test_golden_free(&golden);
+}
