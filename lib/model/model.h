@@ -23,6 +23,7 @@ enum { QW_MAX_SAVES = 64 }; /* of one step */
 /* What qwen36_stats reports of a model; under its lock. */
 typedef struct qw_model_counters {
     uint64_t steps, computed, reused, sampled, copies;
+    uint64_t disk_hits, disk_writes, disk_refusals;
     double schedule_seconds, compute_seconds, commit_seconds, sample_seconds;
 } qw_model_counters;
 

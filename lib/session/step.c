@@ -12,6 +12,7 @@ typedef struct step {
     qw_fp_environment caller; /* floating-point environment of the caller, for callbacks */
     int32_t copies;           /* of the model's `copies` */
     int32_t saves;            /* of the model's `saves` */
+    int32_t committed;        /* sessions that went on */
     int32_t used_blocks;      /* of the pool, at the end */
     double began, reserved, computed; /* seconds of the clock */
 } step;
@@ -225,6 +226,7 @@ static void commit_part(step *st, qwen36_session *s)
     s->computed += s->step.rows;
     qw_session_index(s);
     s->step.status = s->computed < s->length ? QWEN36_PENDING : QWEN36_OK;
+    st->committed++;
     s->counters.steps++;
     s->counters.computed += (uint64_t)s->step.rows;
     s->counters.copies += s->step.shared_block >= 0;
@@ -235,7 +237,7 @@ static void commit_part(step *st, qwen36_session *s)
 static void count_step(step *st)
 {
     qw_model_counters *c = &st->model->counters;
-    c->steps++;
+    c->steps += st->committed > 0;
     c->schedule_seconds += st->reserved - st->began;
     c->compute_seconds += st->computed - st->reserved;
     c->commit_seconds += qw_clock_seconds() - st->computed;

@@ -8,6 +8,7 @@ pub const QWEN36_FEATURE_MOE: u32 = 1;
 pub const QWEN36_FEATURE_DENSE: u32 = 2;
 pub const QWEN36_FEATURE_YARN: u32 = 4;
 pub const QWEN36_FEATURE_BF16_KV: u32 = 8;
+pub const QWEN36_BYTES_AUTO: i32 = -1;
 pub const QWEN36_ENCODE_PARSE_SPECIAL: u32 = 1;
 pub const QWEN36_DECODE_SKIP_SPECIAL: u32 = 1;
 pub const QWEN36_LOGPROBS_MAX: u32 = 20;
@@ -101,6 +102,17 @@ pub type qwen36_log_fn = ::std::option::Option<
 >;
 pub type qwen36_progress_fn =
     ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, done: u64, total: u64) -> i32>;
+pub type qwen36_trace_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        category: *const ::std::os::raw::c_char,
+        name: *const ::std::os::raw::c_char,
+        layer: i32,
+        rows: i32,
+        begin: u64,
+        duration: u64,
+    ),
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_model {
@@ -148,13 +160,18 @@ pub struct qwen36_model_options {
     pub max_sessions: i32,
     pub context_length: i32,
     pub max_batch_tokens: i32,
-    pub reserved: i32,
+    pub prefix_reuse: i32,
     pub cache_bytes: u64,
     pub allocator: *const qwen36_allocator,
     pub log: qwen36_log_fn,
     pub log_user: *mut ::std::os::raw::c_void,
     pub progress: qwen36_progress_fn,
     pub progress_user: *mut ::std::os::raw::c_void,
+    pub snapshot_bytes: u64,
+    pub memory_share: f32,
+    pub reserved: i32,
+    pub trace: qwen36_trace_fn,
+    pub trace_user: *mut ::std::os::raw::c_void,
 }
 extern "C" {
     pub fn qwen36_model_options_init(options: *mut qwen36_model_options, size: usize);
@@ -229,7 +246,7 @@ pub struct qwen36_model_info {
     pub kv_blocks: i32,
     pub bos_token: i32,
     pub pad_token: i32,
-    pub reserved: i32,
+    pub snapshots: i32,
     pub parameters: u64,
     pub weight_bytes: u64,
     pub kv_token_bytes: u64,
@@ -372,6 +389,7 @@ pub struct qwen36_session_options {
     pub context_length: i32,
     pub on_logits: qwen36_logits_fn,
     pub user: *mut ::std::os::raw::c_void,
+    pub prefix_space: u64,
 }
 extern "C" {
     pub fn qwen36_session_options_init(
@@ -413,6 +431,14 @@ extern "C" {
     pub fn qwen36_session_rewind(
         session: *mut qwen36_session,
         length: usize,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_fork(
+        session: *const qwen36_session,
+        options: *const qwen36_session_options,
+        fork: *mut *mut qwen36_session,
         error: *mut qwen36_error,
     ) -> qwen36_status;
 }
@@ -677,4 +703,48 @@ extern "C" {
         count: *mut usize,
         error: *mut qwen36_error,
     ) -> qwen36_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct qwen36_stats {
+    pub struct_size: u32,
+    pub sessions: i32,
+    pub steps: u64,
+    pub computed_tokens: u64,
+    pub reused_tokens: u64,
+    pub sampled_tokens: u64,
+    pub copied_blocks: u64,
+    pub block_evictions: u64,
+    pub snapshot_evictions: u64,
+    pub blocks: u64,
+    pub held_blocks: u64,
+    pub cached_blocks: u64,
+    pub snapshots: u64,
+    pub snapshot_room: u64,
+    pub kv_bytes: u64,
+    pub state_bytes: u64,
+    pub disk_hits: u64,
+    pub disk_writes: u64,
+    pub disk_refusals: u64,
+    pub schedule_seconds: f64,
+    pub compute_seconds: f64,
+    pub commit_seconds: f64,
+    pub sample_seconds: f64,
+}
+extern "C" {
+    pub fn qwen36_model_get_stats(
+        model: *mut qwen36_model,
+        stats: *mut qwen36_stats,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_get_stats(
+        session: *const qwen36_session,
+        stats: *mut qwen36_stats,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_model_clear_cache(model: *mut qwen36_model, error: *mut qwen36_error) -> qwen36_status;
 }
