@@ -209,7 +209,7 @@ typedef int32_t (*qwen36_progress_fn)(void *user, uint64_t done, uint64_t total)
  *   "op"     an operation of the backend               of a layer, else of the phase
  * layer: the number of the layer, -1 outside of one. rows: those of the step, the sessions of the sample.
  * Times are nanoseconds of a monotonic clock; what is part of another begins and ends within it. Failed
- * operations are reported too. May not call the library. */
+ * operations are reported too. May call nothing of the library but qwen36_session_interrupt. */
 typedef void (*qwen36_trace_fn)(void *user, const char *category, const char *name, int32_t layer,
                                 int32_t rows, uint64_t begin, uint64_t duration);
 

@@ -44,6 +44,7 @@ struct qwen36_model {
     qw_weights weights;
     qw_backend backend;
     bool backend_open;
+    qw_trace *trace; /* NULL: none */
     qw_network network;
     qw_workspace work;
     qw_cache cache;
