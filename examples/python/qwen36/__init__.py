@@ -28,7 +28,19 @@ from .errors import (
     Status,
     UnknownChatTemplate,
 )
-from .model import CPU, KV, LogLevel, MemoryEstimate, Model, ModelInfo, ModelOptions, Numerics, Weights, memory_estimate
+from .model import (
+    CPU,
+    KV,
+    LogLevel,
+    MemoryEstimate,
+    Model,
+    ModelInfo,
+    ModelOptions,
+    Numerics,
+    Stats,
+    Weights,
+    memory_estimate,
+)
 from .session import (
     Finish,
     GenerateResult,
@@ -47,6 +59,6 @@ __all__ = [
     "FileNotFound", "Finish", "Forked", "GenerateResult", "InvalidArgument", "InvalidMessages", "InvalidModel",
     "InvalidToken", "KV", "Library", "LogLevel", "Logits", "Logprobs", "MemoryEstimate", "Model", "ModelInfo",
     "ModelOptions", "NoCandidate", "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory", "Qwen36Error", "Sampling",
-    "SamplingOptions", "Session", "SessionsFull", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
+    "SamplingOptions", "Session", "SessionsFull", "Stats", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
     "memory_estimate", "sample", "step",
 ]

@@ -12,7 +12,7 @@ mod tokenizer;
 pub use chat::{ChatOptions, ChatTemplate};
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
-    memory_estimate, Cpu, Info, KvDtype, LogLevel, MemoryEstimate, Model, ModelOptions, Numerics, WeightsAccess,
+    memory_estimate, Cpu, Info, KvDtype, LogLevel, MemoryEstimate, Model, ModelOptions, Numerics, Stats, WeightsAccess,
 };
 pub use sampling::{Logprobs, Sampling};
 pub use session::{
