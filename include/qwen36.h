@@ -22,6 +22,7 @@
  * CONTENTS
  *   1 version    2 status and errors    3 hooks    4 model    5 tokenizer
  *   6 streaming decoder    7 session    8 step and sample    9 sampling    10 generate    11 chat
+ *   12 watching
  *
  * BOUNDARY
  *   Every object is opaque. Every call that can fail returns a qwen36_status and takes, as its last
@@ -204,10 +205,14 @@ typedef void (*qwen36_log_fn)(void *user, int32_t level, const char *message);
 /* Called now and then while loading with bytes done and in all; non-zero cancels the load. */
 typedef int32_t (*qwen36_progress_fn)(void *user, uint64_t done, uint64_t total);
 
-/* Something that took time, on the thread of the call: a phase of a step ("schedule", "forward", "head",
- * "commit", "sample"; layer -1), a layer ("layer"), or an operation of the backend by its name within a
- * layer. Times are nanoseconds of a monotonic clock; `rows` are the rows of the step. May not call the
- * library. */
+/* Something that took time, when it is over, on the thread of the call. Category and name, static texts:
+ *   "step"   "step"                                    a whole step
+ *   "phase"  "schedule", "forward", "head", "commit"   of a step, in this order; "sample": a qwen36_sample
+ *   "layer"  "full_attention" or "linear_attention"    of the forward phase
+ *   "op"     an operation of the backend               of a layer, else of the phase
+ * layer: the number of the layer, -1 outside of one. rows: those of the step, the sessions of the sample.
+ * Times are nanoseconds of a monotonic clock; what is part of another begins and ends within it. Failed
+ * operations are reported too. May call nothing of the library but qwen36_session_interrupt. */
 typedef void (*qwen36_trace_fn)(void *user, const char *category, const char *name, int32_t layer,
                                 int32_t rows, uint64_t begin, uint64_t duration);
 
@@ -270,12 +275,12 @@ typedef struct qwen36_model_options {
                                 the memory that this process may use (machine and cgroup), and cache_bytes must
                                 be 0; default 0 */
     int32_t reserved;        /* 0 */
-    qwen36_trace_fn trace;   /* default NULL */
+    qwen36_trace_fn trace;   /* receives the time of all that a step does; default NULL: nothing is timed */
     void *trace_user;
-    const char *prefix_directory;    /* an existing directory in which prefixes outlive the process: snapshot
-                                        files,    read by qwen36_session_sync, written by
-                                        qwen36_model_flush_prefixes and by    the last release; several processes
-                                        may share it. Copied; default NULL:    none */
+    /* An existing directory in which prefixes outlive the process, as files: read by qwen36_session_sync,
+     * written by qwen36_model_flush_prefixes and by the last release. Several processes may share it. Copied;
+     * default NULL: none */
+    const char *prefix_directory;
     uint64_t prefix_directory_bytes; /* that its files may take together, the least recently used go first;
                                         default 4 GiB */
 } qwen36_model_options;
@@ -789,6 +794,50 @@ QWEN36_API qwen36_status qwen36_chat_encode(const qwen36_chat_template *chat,
                                             const qwen36_tokenizer *tokenizer, const char *messages,
                                             size_t length, const qwen36_chat_options *options, int32_t *ids,
                                             size_t capacity, size_t *count, qwen36_error *error);
+
+/* ------------------------------------------------------------------------------------------------
+ * 12. Watching: what a model has done, and what its memory holds
+ *
+ * docs/watching.md says what to read from the numbers. The trace is an option of the model.
+ * --------------------------------------------------------------------------------------------- */
+
+/* Counts grow from load or creation on; blocks, snapshots and bytes are what there is now. Of a session: what
+ * it did itself and stands on; the pool, what is cached or evicted, disk and seconds are 0. */
+typedef struct qwen36_stats {
+    uint32_t struct_size;
+    int32_t sessions;         /* that exist; for a session 1 */
+    uint64_t steps;           /* that brought a session forward */
+    uint64_t computed_tokens; /* that passed through the model */
+    uint64_t reused_tokens;   /* that a sync or a step found computed */
+    uint64_t sampled_tokens;
+    uint64_t copied_blocks; /* KV blocks that were shared, and copied before a session wrote into them */
+    uint64_t block_evictions;
+    uint64_t snapshot_evictions;
+    uint64_t blocks;         /* of the pool */
+    uint64_t held_blocks;    /* that sessions stand on; one that they share counts once for the model */
+    uint64_t cached_blocks;  /* that nobody stands on, kept because their tokens may come again */
+    uint64_t snapshots;      /* states from where a prefix can be reused */
+    uint64_t snapshot_room;  /* so many always fit; more do while sessions leave room */
+    uint64_t kv_bytes;       /* of the blocks held and cached */
+    uint64_t state_bytes;    /* of the states of sessions and snapshots */
+    uint64_t disk_hits;      /* prefixes read from prefix_directory */
+    uint64_t disk_writes;    /* written into it */
+    uint64_t disk_refusals;  /* found there, but of no use: damaged, foreign, or no room */
+    double schedule_seconds; /* choosing rows and reserving memory */
+    double compute_seconds;  /* the forward pass and the head */
+    double commit_seconds;
+    double sample_seconds;
+} qwen36_stats;
+
+/* Numbers of one moment. Those of a model may be asked for at any time, also by callbacks (but the trace). */
+QWEN36_API qwen36_status qwen36_model_get_stats(qwen36_model *model, qwen36_stats *stats,
+                                                qwen36_error *error);
+QWEN36_API qwen36_status qwen36_session_get_stats(const qwen36_session *session, qwen36_stats *stats,
+                                                  qwen36_error *error);
+
+/* Forgets every cached block and every snapshot. What sessions stand on stays, and no result changes: a
+ * prefix is computed again where it would have been reused. */
+QWEN36_API qwen36_status qwen36_model_clear_cache(qwen36_model *model, qwen36_error *error);
 
 #ifdef __cplusplus
 }

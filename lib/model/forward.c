@@ -33,13 +33,25 @@ static qwen36_status run_layer(const qw_forward_context *f, const qw_batch *batc
     return status;
 }
 
+static qwen36_status run_timed(const qw_forward_context *f, const qw_batch *batch, int32_t index)
+{
+    bool full = f->network->layers[index].kind == QW_LAYER_FULL;
+    qw_trace_set_layer(f->trace, index);
+    uint64_t begin = qw_trace_clock(f->trace);
+    qwen36_status status = run_layer(f, batch, index);
+    qw_trace_report(f->trace, "layer", full ? "full_attention" : "linear_attention", begin,
+                    qw_trace_clock(f->trace));
+    qw_trace_set_layer(f->trace, -1);
+    return status;
+}
+
 qwen36_status qw_forward(const qw_forward_context *f, const qw_batch *batch)
 {
     qwen36_status status = embed(f, batch);
     for (int32_t i = 0; i < f->dims->layers && status == QWEN36_OK; i++) {
         if (f->stop != NULL && f->stop(f->user))
             return QWEN36_INTERRUPTED;
-        status = run_layer(f, batch, i);
+        status = run_timed(f, batch, i);
     }
     if (status == QWEN36_OK)
         status = norm(f, batch->rows, f->network->norm, true);

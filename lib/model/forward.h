@@ -3,6 +3,7 @@
 #define QW_MODEL_FORWARD_H
 
 #include "lib/model/network.h"
+#include "lib/model/trace.h"
 #include "lib/model/workspace.h"
 #include "lib/session/cache.h"
 
@@ -17,6 +18,7 @@ typedef struct qw_forward_context {
     /* Asked between layers; true ends the pass with QWEN36_INTERRUPTED. May be NULL. */
     bool (*stop)(void *user);
     void *user;
+    qw_trace *trace; /* NULL: none */
 } qw_forward_context;
 
 /* Embeds the rows, runs all layers and the final norm: the head's input stands in work->n. KV of the

@@ -158,6 +158,18 @@ static qwen36_status create_step_memory(qwen36_model *m, const sizes *s, qwen36_
     return QWEN36_OK;
 }
 
+/* From here on whatever the model asks of its backend is timed. */
+static qwen36_status open_trace(qwen36_model *m, const qwen36_model_options *o, qwen36_error *error)
+{
+    if (o->trace == NULL)
+        return QWEN36_OK;
+    m->trace = qw_alloc(&m->allocator, 1, sizeof *m->trace);
+    if (m->trace == NULL)
+        return qw_fail_memory(error, sizeof *m->trace);
+    qw_trace_wrap(m->trace, o->trace, o->trace_user, &m->backend);
+    return QWEN36_OK;
+}
+
 static qwen36_status open_backend(qwen36_model *m, const qwen36_model_options *o, const sizes *s,
                                   qw_backend_opener opener, qwen36_error *error)
 {
@@ -166,6 +178,9 @@ static qwen36_status open_backend(qwen36_model *m, const qwen36_model_options *o
     if (status != QWEN36_OK)
         return qw_fail(error, status, "the backend could not be opened");
     m->backend_open = true;
+    status = open_trace(m, o, error);
+    if (status != QWEN36_OK)
+        return status;
     return qw_network_create(&m->network, &m->allocator, &m->dims, &m->weights, &m->backend, error);
 }
 
@@ -252,6 +267,7 @@ void qw_model_close(qwen36_model *m)
         qw_network_destroy(&m->network, &allocator, &m->backend);
         m->backend.ops->destroy(&m->backend);
     }
+    qw_free(&allocator, m->trace);
     qw_weights_release(&m->weights);
     qw_tokenizer_destroy(m->tokenizer);
     if (m->guards_open) {

@@ -23,14 +23,15 @@ enum { QW_MAX_SAVES = 64 }; /* of one step */
 /* What qwen36_stats reports of a model; under its lock. */
 typedef struct qw_model_counters {
     uint64_t steps, computed, reused, sampled, copies;
+    uint64_t disk_hits, disk_writes, disk_refusals;
     double schedule_seconds, compute_seconds, commit_seconds, sample_seconds;
 } qw_model_counters;
 
-/* The disk tier (lib/session/disk.h); counters under the model's lock. */
+/* The disk tier: lib/session/disk.h. */
 typedef struct qw_disk {
-    char *directory; /* NULL: there is none */
-    uint64_t limit;  /* bytes */
-    uint64_t flushes, hits, writes, refusals;
+    char *directory;  /* NULL: there is none */
+    uint64_t limit;   /* bytes */
+    uint64_t flushes; /* so far */
 } qw_disk;
 
 struct qwen36_model {
@@ -50,6 +51,7 @@ struct qwen36_model {
     qw_weights weights;
     qw_backend backend;
     bool backend_open;
+    qw_trace *trace; /* NULL: none */
     qw_network network;
     qw_workspace work;
     qw_cache cache;

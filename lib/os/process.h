@@ -6,7 +6,8 @@
 
 /* Identifies the process: differs in a child after fork(). */
 int64_t qw_process_id(void);
-/* Seconds of a monotonic clock. */
+/* A monotonic clock. */
+uint64_t qw_clock_nanoseconds(void);
 double qw_clock_seconds(void);
 
 #endif

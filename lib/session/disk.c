@@ -148,8 +148,8 @@ static bool fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_
     }
     qwen36_status status = qw_snapshot_import_prefix(m, path, space, tokens, count, &error);
     qw_mutex_lock(&m->lock);
-    m->disk.hits += status == QWEN36_OK;
-    m->disk.refusals += status != QWEN36_OK;
+    m->counters.disk_hits += status == QWEN36_OK;
+    m->counters.disk_refusals += status != QWEN36_OK;
     qw_mutex_unlock(&m->lock);
     if (status == QWEN36_OK)
         qw_path_touch(path);
@@ -256,7 +256,7 @@ static qwen36_status write_prefix(qwen36_model *m, const held_prefix *h, uint64_
     if (*written <= m->disk.limit && !qw_path_is_file(path)) {
         status = qw_snapshot_export_prefix(m, path, h->space, &h->prefix, error);
         qw_mutex_lock(&m->lock);
-        m->disk.writes += status == QWEN36_OK;
+        m->counters.disk_writes += status == QWEN36_OK;
         qw_mutex_unlock(&m->lock);
     }
     qw_free(&m->allocator, path);

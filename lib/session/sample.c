@@ -72,11 +72,15 @@ qwen36_status qw_sample(qwen36_session *const *sessions, size_t count, int32_t *
     if (status != QWEN36_OK)
         return status;
     qw_fp_environment caller = qw_fp_enter();
+    uint64_t began = qw_clock_nanoseconds();
     int32_t row = 0, rows = collect(m, sessions, count);
-    double began = qw_clock_seconds();
+    qw_trace_set_rows(m->trace, rows);
     status = run(m, rows);
+    uint64_t ended = qw_clock_nanoseconds();
+    qw_trace_report(m->trace, "phase", "sample", began, ended);
+    qw_trace_set_rows(m->trace, 0);
     qw_mutex_lock(&m->lock);
-    m->counters.sample_seconds += qw_clock_seconds() - began;
+    m->counters.sample_seconds += 1e-9 * (double)(ended - began);
     for (size_t i = 0; i < count; i++) {
         tokens[i] = -1;
         if (sessions[i]->step.status != QWEN36_OK)

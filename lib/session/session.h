@@ -115,6 +115,9 @@ void qw_schedule(qwen36_model *model, qwen36_session *const *sessions, size_t co
 /* One iteration over sessions of one model, all checked by the caller; results in s->step.status. */
 qwen36_status qw_step(qwen36_session *const *sessions, size_t count, int32_t budget, qwen36_error *error);
 qwen36_status qw_sample(qwen36_session *const *sessions, size_t count, int32_t *tokens, qwen36_error *error);
+/* What is to be watched (stats.c); taking the model's lock. */
+void qw_model_watch(qwen36_model *model, qwen36_stats *stats);
+void qw_session_watch(const qwen36_session *session, qwen36_stats *stats);
 /* Whether every block, slot and row has exactly the holders that it counts, and the prefix index is sound:
  * for tests, after every operation. Takes the model's lock. */
 bool qw_sessions_check(qwen36_model *model);

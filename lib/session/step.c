@@ -9,11 +9,12 @@ typedef struct step {
     qwen36_session *const *sessions;
     size_t count;
     qw_batch batch;
-    qw_fp_environment caller;         /* floating-point environment of the caller, for callbacks */
-    int32_t copies;                   /* of the model's `copies` */
-    int32_t saves;                    /* of the model's `saves` */
-    int32_t used_blocks;              /* of the pool, at the end */
-    double began, reserved, computed; /* seconds of the clock */
+    qw_fp_environment caller; /* floating-point environment of the caller, for callbacks */
+    int32_t copies;           /* of the model's `copies` */
+    int32_t saves;            /* of the model's `saves` */
+    int32_t committed;        /* sessions that went on */
+    int32_t used_blocks;      /* of the pool, at the end */
+    uint64_t began, reserved, computed, finished; /* nanoseconds of the clock */
 } step;
 
 /* ---- begin ------------------------------------------------------------------------------------------- */
@@ -173,8 +174,8 @@ static bool all_interrupted(void *user)
 static qw_forward_context forward_context(step *st)
 {
     qwen36_model *m = st->model;
-    return (qw_forward_context){&m->dims,    &m->network, &m->cache,       &m->work,
-                                &m->backend, m->live,     all_interrupted, st};
+    return (qw_forward_context){&m->dims, &m->network,     &m->cache, &m->work, &m->backend,
+                                m->live,  all_interrupted, st,        m->trace};
 }
 
 /* The logits that stay: one head call for the last rows of all sessions, so that the head's weights are read
@@ -192,23 +193,38 @@ static qwen36_status keep_logits(step *st, const qw_forward_context *f)
     return count == 0 ? QWEN36_OK : qw_forward_head(f, st->batch.rows, count, in, out);
 }
 
-static qwen36_status compute(step *st)
+static qwen36_status forward(step *st, const qw_forward_context *f)
 {
-    qw_backend *backend = &st->model->backend;
-    qw_forward_context f = forward_context(st);
+    const qw_ops *ops = f->backend->ops;
     qw_copy_args copy = {&st->model->cache.kv, st->copies, st->model->copies};
-    qwen36_status status = backend->ops->step_begin(backend, &st->batch);
+    uint64_t begin = qw_trace_clock(f->trace);
+    qwen36_status status = ops->step_begin(f->backend, &st->batch);
     if (status == QWEN36_OK && st->copies > 0)
-        status = backend->ops->copy(backend, &copy);
+        status = ops->copy(f->backend, &copy);
     if (status == QWEN36_OK)
-        status = qw_forward(&f, &st->batch);
+        status = qw_forward(f, &st->batch);
+    qw_trace_report(f->trace, "phase", "forward", begin, qw_trace_clock(f->trace));
+    return status;
+}
+
+/* The step ends here in any case; `status` is how far it came. */
+static qwen36_status head(step *st, const qw_forward_context *f, qwen36_status status)
+{
+    uint64_t begin = qw_trace_clock(f->trace);
     if (status == QWEN36_OK)
-        status = keep_logits(st, &f);
+        status = keep_logits(st, f);
     for (size_t i = 0; i < st->count && status == QWEN36_OK; i++)
         if (st->sessions[i]->step.rows > 0 && !interrupted(st->sessions[i]))
-            status = qw_deliver_rows(&f, st->sessions[i], st->batch.rows, st->caller);
-    qwen36_status end = backend->ops->step_end(backend);
+            status = qw_deliver_rows(f, st->sessions[i], st->batch.rows, st->caller);
+    qwen36_status end = f->backend->ops->step_end(f->backend);
+    qw_trace_report(f->trace, "phase", "head", begin, qw_trace_clock(f->trace));
     return status == QWEN36_OK ? end : status;
+}
+
+static qwen36_status compute(step *st)
+{
+    qw_forward_context f = forward_context(st);
+    return head(st, &f, forward(st, &f));
 }
 
 /* ---- commit ------------------------------------------------------------------------------------------- */
@@ -226,6 +242,7 @@ static void commit_part(step *st, qwen36_session *s)
     s->stalled = false;
     qw_session_index(s);
     s->step.status = s->computed < s->length ? QWEN36_PENDING : QWEN36_OK;
+    st->committed++;
     s->counters.steps++;
     s->counters.computed += (uint64_t)s->step.rows;
     s->counters.copies += s->step.shared_block >= 0;
@@ -233,13 +250,19 @@ static void commit_part(step *st, qwen36_session *s)
     st->model->counters.copies += s->step.shared_block >= 0;
 }
 
+static double seconds(uint64_t begin, uint64_t end)
+{
+    return 1e-9 * (double)(end - begin);
+}
+
 static void count_step(step *st)
 {
+    st->finished = qw_clock_nanoseconds();
     qw_model_counters *c = &st->model->counters;
-    c->steps++;
-    c->schedule_seconds += st->reserved - st->began;
-    c->compute_seconds += st->computed - st->reserved;
-    c->commit_seconds += qw_clock_seconds() - st->computed;
+    c->steps += st->committed > 0;
+    c->schedule_seconds += seconds(st->began, st->reserved);
+    c->compute_seconds += seconds(st->reserved, st->computed);
+    c->commit_seconds += seconds(st->computed, st->finished);
 }
 
 static void finish(step *st, qwen36_status status)
@@ -295,20 +318,26 @@ static void describe_failure(const step *st, qwen36_status status, qwen36_error 
 qwen36_status qw_step(qwen36_session *const *sessions, size_t count, int32_t budget, qwen36_error *error)
 {
     step st = {.model = sessions[0]->model, .sessions = sessions, .count = count};
+    qw_trace *trace = st.model->trace;
     qwen36_status status = qw_model_take_turn(st.model, error);
     if (status != QWEN36_OK)
         return status;
     st.caller = qw_fp_enter();
-    st.began = qw_clock_seconds();
+    st.began = qw_clock_nanoseconds();
     begin_parts(&st);
     qw_schedule(st.model, sessions, count, budget);
     reserve(&st);
     build_batch(&st);
-    st.reserved = qw_clock_seconds();
+    st.reserved = qw_clock_nanoseconds();
+    qw_trace_set_rows(trace, st.batch.rows);
+    qw_trace_report(trace, "phase", "schedule", st.began, st.reserved);
     if (st.batch.rows > 0)
         status = compute(&st);
-    st.computed = qw_clock_seconds();
+    st.computed = qw_clock_nanoseconds();
     finish(&st, status);
+    qw_trace_report(trace, "phase", "commit", st.computed, st.finished);
+    qw_trace_report(trace, "step", "step", st.began, st.finished);
+    qw_trace_set_rows(trace, 0);
     status = qw_combine_status(sessions, count);
     describe_failure(&st, status, error);
     qw_fp_leave(st.caller);

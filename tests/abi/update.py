@@ -43,7 +43,8 @@ def measured(structs, names):
             lines.append(f'printf("FIELD({struct}, {member}, %zu, %zu);\\n", offsetof({struct}, {member}),'
                          f" sizeof((({struct} *)0)->{member}));")
     lines.append('printf("\\n");')
-    lines += [f'printf("CONSTANT({name}, %lld);\\n", (long long){name});' for name in names]
+    lines += [f'printf({name} > 0 && (long long){name} < 0 ? "CONSTANT({name}, 0x%llx);\\n" :'
+              f' "CONSTANT({name}, %lld);\\n", (long long){name});' for name in names]
     lines.append("return 0; }")
     program = BUILD / "measure-abi"
     subprocess.run([*CC, "-I", ROOT / "include", "-x", "c", "-", "-o", program], input="\n".join(lines), text=True,

@@ -27,7 +27,7 @@ run() {
 says() { [ "$(wc -l <"$work/err")" -eq 1 ] && grep -q -- "$1" "$work/err"; }
 hints() { grep -q -- "$1" "$work/err" && grep -q -- "--help" "$work/err"; }
 
-for program in generate tokenize perplexity logits make-model; do
+for program in generate tokenize perplexity logits make-model trace; do
     ok "$program --help" run 0 "$bin/$program" --help
     ok "$program --help text" grep -q "^usage: $program\|^Usage: $program\|usage: .*$program" "$work/out"
     ok "$program --nonsense" run 2 "$bin/$program" --nonsense
@@ -92,6 +92,15 @@ ok "no id" run 2 "$bin/logits" -m $model --ids x
 "$bin/perplexity" -m $model <README.md >"$work/out" 2>"$work/err"
 ok "perplexity" grep -q "^tokens [0-9]* nll [0-9.]* perplexity [0-9.]*$" "$work/out"
 ok "perplexity of nothing" run 1 "$bin/perplexity" -m $model
+
+# trace: nested times of a prompt that is cut, and of three decode steps
+ok "trace" run 0 "$bin/trace" -m $model -o "$work/trace.json" --tokens 100 --budget 64 -n 3
+ok "it sums the operations up" grep -q "^linear .* %$" "$work/out"
+ok "the times nest" run 0 "${PYTHON:-python3}" tests/examples/check_trace.py "$work/trace.json" 5 8
+ok "trace of a text" run 0 "$bin/trace" -m $model -o "$work/trace.json" -p "It was" -n 1 --numerics reference
+ok "its times nest" run 0 "${PYTHON:-python3}" tests/examples/check_trace.py "$work/trace.json" 2 8
+ok "nowhere to write" run 1 "$bin/trace" -m $model -o "$work/nowhere/trace.json"
+ok "wrong steps" run 2 "$bin/trace" -m $model -o "$work/trace.json" -n x
 
 # a model of one's own, then damaged
 config=tests/golden/configs/dense_tied.json

@@ -35,7 +35,8 @@ def constants(text):
     for name, value in re.findall(r'^"(\w+)" (.*)$', marked, re.M):
         plain = re.sub(r"\(u?int(?:32|64)_t\)", "", value)
         if re.fullmatch(r"[\d\s()<|+-]+", plain):
-            yield name, eval(plain)
+            number = eval(plain)
+            yield name, number % 2**64 if "uint" in value else number
 
 
 header = re.sub(r"^#include.*$", "", open(sys.argv[1]).read(), flags=re.M)

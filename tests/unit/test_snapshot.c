@@ -358,7 +358,7 @@ TEST(disk, survives_the_process)
     model = model_on(directory, 1 << 30, QWEN36_NUMERICS_REFERENCE);
     CHECK_INT(sync_to(model, 1, COUNT, warm), 0); /* another space */
     CHECK_INT(sync_to(model, 0, COUNT, warm), 128);
-    CHECK_INT(model->disk.hits, 1);
+    CHECK_INT(model->counters.disk_hits, 1);
     CHECK(memcmp(cold, warm, (size_t)model->dims.vocab_size * sizeof *cold) == 0);
     qwen36_model_release(model);
     model = model_on(directory, 1 << 30, QWEN36_NUMERICS_FAST);
@@ -390,8 +390,8 @@ TEST(disk, damaged_files_are_misses)
     closedir(open);
     model = model_on(directory, 1 << 30, QWEN36_NUMERICS_REFERENCE);
     CHECK_INT(sync_to(model, 0, COUNT, logits), 0);
-    CHECK_INT(model->disk.refusals, files);
-    CHECK_INT(model->disk.hits, 0);
+    CHECK_INT(model->counters.disk_refusals, files);
+    CHECK_INT(model->counters.disk_hits, 0);
     CHECK_INT(file_count(directory, &bytes), 0);
     qwen36_model_release(model); /* and they are written anew */
     CHECK_INT(file_count(directory, &bytes), files);

@@ -31,7 +31,19 @@ from .errors import (
     Status,
     UnknownChatTemplate,
 )
-from .model import CPU, KV, LogLevel, MemoryEstimate, Model, ModelInfo, ModelOptions, Numerics, Weights, memory_estimate
+from .model import (
+    CPU,
+    KV,
+    LogLevel,
+    MemoryEstimate,
+    Model,
+    ModelInfo,
+    ModelOptions,
+    Numerics,
+    Stats,
+    Weights,
+    memory_estimate,
+)
 from .session import (
     Finish,
     GenerateResult,
@@ -52,6 +64,6 @@ __all__ = [
     "InvalidMessages", "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library", "LogLevel", "Logits",
     "Logprobs", "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits",
     "NoTokenizer", "Numerics", "OutOfMemory", "Part", "Piece", "Qwen36Error", "Sampling", "SamplingOptions",
-    "Session", "SessionsFull", "Status", "Tokenizer", "UnknownChatTemplate", "Weights", "memory_estimate",
-    "sample", "step",
+    "Session", "SessionsFull", "Stats", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
+    "memory_estimate", "sample", "step",
 ]

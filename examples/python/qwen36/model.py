@@ -61,7 +61,10 @@ class ModelOptions(TypedDict, total=False):
     max_sessions: int
     context_length: int
     max_batch_tokens: int
+    prefix_reuse: int
     cache_bytes: int
+    snapshot_bytes: int
+    memory_share: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +103,7 @@ class ModelInfo:
     kv_blocks: int
     bos_token: int
     pad_token: int
+    snapshots: int
     parameters: int
     weight_bytes: int
     kv_token_bytes: int
@@ -116,6 +120,40 @@ class MemoryEstimate:
     workspace_bytes: int
     session_bytes: int
     total_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats:
+    """What a model or a session did, and what it holds; qwen36_stats in the header says what each is."""
+
+    sessions: int
+    steps: int
+    computed_tokens: int
+    reused_tokens: int
+    sampled_tokens: int
+    copied_blocks: int
+    block_evictions: int
+    snapshot_evictions: int
+    blocks: int
+    held_blocks: int
+    cached_blocks: int
+    snapshots: int
+    snapshot_room: int
+    kv_bytes: int
+    state_bytes: int
+    disk_hits: int
+    disk_writes: int
+    disk_refusals: int
+    schedule_seconds: float
+    compute_seconds: float
+    commit_seconds: float
+    sample_seconds: float
+
+
+def read_stats(library: Library, function: str, pointer: Any) -> Stats:
+    native = output("qwen36_stats")
+    library.call(function, pointer, native)
+    return Stats(*(getattr(native, field.name) for field in dataclasses.fields(Stats)))
 
 
 class Hooks(Callbacks):
@@ -213,11 +251,20 @@ class Model(Owner):
                       kv_dtype=KV(info.kv_dtype))
         return ModelInfo(**values)
 
-    def session(self, *, context_length: int | None = None, on_logits: LogitsCallback | None = None) -> Session:
+    def session(self, *, context_length: int | None = None, on_logits: LogitsCallback | None = None,
+                prefix_space: int = 0) -> Session:
         """A new session; see `Session`."""
         from .session import Session
 
-        return Session(self, context_length=context_length, on_logits=on_logits)
+        return Session(self, context_length=context_length, on_logits=on_logits, prefix_space=prefix_space)
+
+    def stats(self) -> Stats:
+        """What all sessions did since the model was loaded, how full its memory is, and where the time went."""
+        return read_stats(self.library, "qwen36_model_get_stats", self._pointer)
+
+    def clear_cache(self) -> None:
+        """Forgets what is kept of timelines that no session stands on any more, and every snapshot."""
+        self.library.call("qwen36_model_clear_cache", self._pointer)
 
     def __enter__(self) -> Model:
         return self

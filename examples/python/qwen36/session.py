@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ._calls import Callbacks, interruptible
 from ._native import Library, Owner, Tokens, ffi, int32, output, pointer, struct_size
 from .errors import NoLogits, Status, known
-from .model import Model
+from .model import Hooks, Model, Stats, read_stats
 from .tokenizer import Tokenizer, set_stops
 
 
@@ -118,6 +118,10 @@ class _Hooks(Callbacks):
         self.on_text: TextCallback | None = None
         self.handle = ffi.new_handle(self)
 
+    def install(self, options: Any) -> None:
+        if self.on_logits is not None:
+            options.on_logits, options.user = LOGITS_FUNCTION, self.handle
+
     def logits(self, position: int, row: Any, length: int) -> None:
         if self.on_logits is not None:
             self.run(self.on_logits, position, _view(None, row, length).copy())
@@ -142,29 +146,47 @@ TEXT_FUNCTION = ffi.callback("qwen36_text_fn", _on_text)
 class Session(Owner):
     """One timeline of tokens. Serves one thread at a time; only `interrupt` may be called from another.
 
-    on_logits(position, row) receives every row of an append with Logits.ALL."""
+    on_logits(position, row) receives every row of an append with Logits.ALL. What was computed of one timeline serves
+    all sessions of the same prefix_space (a tenant) that begin with the same tokens."""
 
-    def __init__(self, model: Model, *, context_length: int | None = None,
-                 on_logits: LogitsCallback | None = None) -> None:
-        lib = model.library.lib
-        self._hooks = _Hooks(on_logits)
-        options = ffi.new("qwen36_session_options *")
-        lib.qwen36_session_options_init(model._pointer, options, struct_size(options))
+    def __init__(self, model: Model, *, context_length: int | None = None, on_logits: LogitsCallback | None = None,
+                 prefix_space: int = 0) -> None:
+        hooks, options = _Hooks(on_logits), ffi.new("qwen36_session_options *")
+        model.library.lib.qwen36_session_options_init(model._pointer, options, struct_size(options))
+        hooks.install(options)
+        options.prefix_space = prefix_space
         if context_length is not None:
             options.context_length = context_length
-        if on_logits is not None:
-            options.on_logits, options.user = LOGITS_FUNCTION, self._hooks.handle
         made = model.library.create("qwen36_session_create", "qwen36_session_destroy", "qwen36_session",
                                     model._pointer, options)
         super().__init__(model.library, made)
-        self._model_hooks = model._hooks
+        self._begin(hooks, model._hooks, model.end_tokens, Tokenizer._of_model(model))
+
+    def _begin(self, hooks: _Hooks, model_hooks: Hooks, end_tokens: list[int], tokenizer: Tokenizer | None) -> None:
+        self._hooks, self._model_hooks = hooks, model_hooks
         self._wants_logits = False  # whether the last pending token does
-        self.end_tokens = model.end_tokens
-        self.tokenizer = Tokenizer._of_model(model)
+        self.end_tokens = end_tokens
+        self.tokenizer = tokenizer
         self.finish: Finish | None = None
         """Why the last generation ended."""
         self.stop: int | None = None
         """The index of the stop string that ended it."""
+
+    def fork(self, *, context_length: int | None = None, on_logits: LogitsCallback | None = None) -> Session:
+        """A second session at the same point, at once, whatever the length: what is computed is shared until one of the
+        two goes on. Sampling options are the same; give the fork another `stream`, or it draws the same tokens.
+        Capacity and callback are by default those of this session."""
+        hooks, options = _Hooks(on_logits or self._hooks.on_logits), output("qwen36_session_options")
+        hooks.install(options)
+        options.context_length = self.capacity if context_length is None else context_length
+        made = self.library.create("qwen36_session_fork", "qwen36_session_destroy", "qwen36_session", self._pointer,
+                                   options)
+        fork = Session.__new__(Session)
+        Owner.__init__(fork, self.library, made)
+        tokenizer = Tokenizer(self.library, self.tokenizer._held) if self.tokenizer is not None else None
+        fork._begin(hooks, self._model_hooks, self.end_tokens, tokenizer)
+        fork._wants_logits = self._wants_logits
+        return fork
 
     # ---- the timeline
 
@@ -265,6 +287,10 @@ class Session(Owner):
         self.library.call("qwen36_session_logprobs", self._pointer, chosen, pointer(tokens, "int32_t"),
                           pointer(values, "float"), room, count)
         return Logprobs(float(chosen[0]), tokens[: count[0]].tolist(), values[: count[0]].tolist())
+
+    def stats(self) -> Stats:
+        """What this session did, and what it stands on."""
+        return read_stats(self.library, "qwen36_session_get_stats", self._pointer)
 
     # ---- sampling
 

@@ -70,13 +70,15 @@ def test_enumerations(kind: type[enum.IntEnum], prefix: str) -> None:
 
 @pytest.mark.parametrize("kind, struct", [
     (model.ModelInfo, "qwen36_model_info"), (model.MemoryEstimate, "qwen36_memory_estimate"),
-    (session.Sampling, "qwen36_sampling"), (session.GenerateResult, "qwen36_generate_result")])
+    (model.Stats, "qwen36_stats"), (session.Sampling, "qwen36_sampling"),
+    (session.GenerateResult, "qwen36_generate_result")])
 def test_results_have_the_fields_of_their_structs(kind: type, struct: str) -> None:
     assert [field.name for field in dataclasses.fields(kind)] == fields(struct)
 
 
 @pytest.mark.parametrize("kind, struct, hooks", [
-    (model.ModelOptions, "qwen36_model_options", {"allocator", "log", "log_user", "progress", "progress_user"}),
+    (model.ModelOptions, "qwen36_model_options", {"allocator", "log", "log_user", "progress", "progress_user", "trace",
+                                                  "trace_user"}),
     (session.SamplingOptions, "qwen36_sampling", set()), (template.ChatOptions, "qwen36_chat_options", {"tools_length"})])
 def test_options_are_the_fields_of_their_structs(kind: type, struct: str, hooks: set[str]) -> None:
     assert set(inspect.get_annotations(kind)) == set(fields(struct)) - hooks

@@ -58,7 +58,7 @@ def test_other_threads_run_during_a_call_and_can_interrupt_it(session: Session) 
 def test_only_the_interrupted_session_stops(slow: Model, session: Session) -> None:
     with slow.session() as other:
         session.append(LONG[:800])
-        other.append(LONG[:300])
+        other.append(LONG[1:301])  # another beginning: it does not wait for what its neighbour computes
         timer = later(session.interrupt)
         assert step([session, other]) == [Status.INTERRUPTED, Status.OK]
         timer.join()

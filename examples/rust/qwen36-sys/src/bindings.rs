@@ -757,3 +757,47 @@ extern "C" {
         error: *mut qwen36_error,
     ) -> qwen36_status;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct qwen36_stats {
+    pub struct_size: u32,
+    pub sessions: i32,
+    pub steps: u64,
+    pub computed_tokens: u64,
+    pub reused_tokens: u64,
+    pub sampled_tokens: u64,
+    pub copied_blocks: u64,
+    pub block_evictions: u64,
+    pub snapshot_evictions: u64,
+    pub blocks: u64,
+    pub held_blocks: u64,
+    pub cached_blocks: u64,
+    pub snapshots: u64,
+    pub snapshot_room: u64,
+    pub kv_bytes: u64,
+    pub state_bytes: u64,
+    pub disk_hits: u64,
+    pub disk_writes: u64,
+    pub disk_refusals: u64,
+    pub schedule_seconds: f64,
+    pub compute_seconds: f64,
+    pub commit_seconds: f64,
+    pub sample_seconds: f64,
+}
+extern "C" {
+    pub fn qwen36_model_get_stats(
+        model: *mut qwen36_model,
+        stats: *mut qwen36_stats,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_session_get_stats(
+        session: *const qwen36_session,
+        stats: *mut qwen36_stats,
+        error: *mut qwen36_error,
+    ) -> qwen36_status;
+}
+extern "C" {
+    pub fn qwen36_model_clear_cache(model: *mut qwen36_model, error: *mut qwen36_error) -> qwen36_status;
+}

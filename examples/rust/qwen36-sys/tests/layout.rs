@@ -29,7 +29,7 @@ macro_rules! FIELD {
 
 macro_rules! CONSTANT {
     ($name:ident, $value:expr) => {
-        assert_eq!($name as i64, $value, stringify!($name))
+        assert_eq!($name as i64, $value as i128 as i64, stringify!($name))
     };
 }
 

@@ -17,7 +17,7 @@ pub use chat::{ChatOptions, ChatTemplate};
 pub use conversation::{messages_json, Answer, Conversation, Message, Role};
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
-    memory_estimate, Cpu, Info, KvDtype, LogLevel, MemoryEstimate, Model, ModelOptions, Numerics, WeightsAccess,
+    memory_estimate, Cpu, Info, KvDtype, LogLevel, MemoryEstimate, Model, ModelOptions, Numerics, Stats, WeightsAccess,
 };
 pub use sampling::{Logprobs, Sampling};
 pub use session::{

@@ -73,6 +73,9 @@ pub enum LogLevel {
 /// Facts about a loaded model; `qwen36_model_info` in the header says what each field is.
 pub type Info = sys::qwen36_model_info;
 
+/// What a model or a session did, and what it holds; `qwen36_stats` in the header says what each field is.
+pub type Stats = sys::qwen36_stats;
+
 /// Bytes that a model would take.
 pub type MemoryEstimate = sys::qwen36_memory_estimate;
 
@@ -178,9 +181,28 @@ impl<'a> ModelOptions<'a> {
         self
     }
 
+    /// Whether what was computed for one timeline serves others that begin with the same tokens.
+    pub fn prefix_reuse(mut self, reuse: bool) -> Self {
+        self.raw.prefix_reuse = reuse as i32;
+        self
+    }
+
     /// Memory for KV blocks.
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.raw.cache_bytes = bytes;
+        self
+    }
+
+    /// Memory for snapshots of the recurrent state, without which no prefix can be reused.
+    pub fn snapshot_bytes(mut self, bytes: u64) -> Self {
+        self.raw.snapshot_bytes = bytes;
+        self
+    }
+
+    /// The share, in (0, 1], of the memory of this process that KV blocks, states and snapshots take together, instead
+    /// of `cache_bytes`.
+    pub fn memory_share(mut self, share: f32) -> Self {
+        self.raw.memory_share = share;
         self
     }
 
@@ -259,6 +281,19 @@ impl Model {
         }
     }
 
+    /// What all sessions did since the model was loaded, how full its memory is, and where the time went.
+    pub fn stats(&self) -> Result<Stats> {
+        // SAFETY: the struct has its size.
+        read_stats(|stats, error| unsafe { sys::qwen36_model_get_stats(self.raw(), stats, error) })
+    }
+
+    /// Forgets what is kept of timelines that no session stands on any more, and every snapshot.
+    pub fn clear_cache(&self) -> Result<()> {
+        // SAFETY: the model is alive.
+        check(|error| unsafe { sys::qwen36_model_clear_cache(self.raw(), error) })?;
+        Ok(())
+    }
+
     /// The tokens that end a generation.
     pub fn end_tokens(&self) -> Result<Vec<i32>> {
         // SAFETY: the buffer is valid for its capacity.
@@ -296,6 +331,15 @@ impl Drop for Model {
         // SAFETY: this reference is dropped once.
         unsafe { sys::qwen36_model_release(self.raw()) }
     }
+}
+
+/// What a function writes into a place for statistics.
+pub(crate) fn read_stats(call: impl FnOnce(*mut Stats, *mut sys::qwen36_error) -> i32) -> Result<Stats> {
+    // SAFETY: all fields may be zero.
+    let mut stats: Stats = unsafe { zeroed() };
+    stats.struct_size = struct_size::<Stats>();
+    check(|error| call(&mut stats, error))?;
+    Ok(stats)
 }
 
 /// What a model of a directory would take with these options, in bytes; reads configuration and headers only.

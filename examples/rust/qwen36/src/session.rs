@@ -14,7 +14,7 @@ use qwen36_sys as sys;
 
 use crate::error::{check, struct_size, Error, ErrorKind, Result};
 use crate::hooks::Kept;
-use crate::model::Model;
+use crate::model::{read_stats, Model, Stats};
 use crate::sampling::{empty, Logprobs, Sampling};
 use crate::tokenizer::Stops;
 
@@ -77,6 +77,7 @@ unsafe extern "C" fn on_logits(
 pub struct SessionOptions {
     context_length: Option<i32>,
     on_logits: Option<Box<OnLogits>>,
+    prefix_space: u64,
 }
 
 impl SessionOptions {
@@ -88,6 +89,13 @@ impl SessionOptions {
     /// Capacity in tokens; by default the model's.
     pub fn context_length(mut self, tokens: i32) -> Self {
         self.context_length = Some(tokens);
+        self
+    }
+
+    /// What was computed of one timeline serves all sessions of the same space (a tenant) that begin with the same
+    /// tokens. By default 0; a fork has that of its twin.
+    pub fn prefix_space(mut self, space: u64) -> Self {
+        self.prefix_space = space;
         self
     }
 
@@ -146,23 +154,52 @@ pub struct Session {
 impl Session {
     /// An empty timeline with the model's default sampling.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Self> {
+        Self::open(model, options, |native, raw, error| {
+            // SAFETY: the options are filled, and the place is valid during the call.
+            unsafe { sys::qwen36_session_create(model.raw(), native, raw, error) }
+        })
+    }
+
+    /// A second session at the same point, at once, whatever the length: what is computed is shared until one of the
+    /// two goes on. Sampling options are the same; give the fork another `stream`, or it draws the same tokens. It has
+    /// the capacity of this session, and no callback.
+    pub fn fork(&self) -> Result<Self> {
+        self.fork_with(SessionOptions::new())
+    }
+
+    /// The same with another capacity, or with a callback.
+    pub fn fork_with(&self, mut options: SessionOptions) -> Result<Self> {
+        options.context_length = options.context_length.or(Some(self.capacity() as i32));
+        Self::open(self.model(), options, |native, raw, error| {
+            // SAFETY: the session is alive, the options are filled, and the place is valid during the call.
+            unsafe { sys::qwen36_session_fork(self.raw(), native, raw, error) }
+        })
+    }
+
+    fn open(
+        model: &Model,
+        options: SessionOptions,
+        call: impl FnOnce(&sys::qwen36_session_options, *mut *mut sys::qwen36_session, *mut sys::qwen36_error) -> i32,
+    ) -> Result<Self> {
         let hook = options
             .on_logits
             .map(|on_logits| Arc::new(LogitsHook { on_logits: Mutex::new(on_logits), kept: Kept::default() }));
-        let mut raw = ptr::null_mut();
-        // SAFETY: all fields may be zero, and init fills them; the hook is kept as long as the session.
-        unsafe {
-            let mut native: sys::qwen36_session_options = zeroed();
+        // SAFETY: all fields may be zero, and init fills them.
+        let mut native: sys::qwen36_session_options = unsafe {
+            let mut native = zeroed();
             let size = struct_size::<sys::qwen36_session_options>() as usize;
             sys::qwen36_session_options_init(model.raw(), &mut native, size);
-            native.context_length = options.context_length.unwrap_or(native.context_length);
-            if let Some(hook) = &hook {
-                native.on_logits = Some(on_logits);
-                native.user = Arc::as_ptr(hook) as *mut c_void;
-            }
-            check(|error| sys::qwen36_session_create(model.raw(), &native, &mut raw, error))?;
+            native
+        };
+        native.context_length = options.context_length.unwrap_or(native.context_length);
+        native.prefix_space = options.prefix_space;
+        if let Some(hook) = &hook {
+            native.on_logits = Some(on_logits);
+            native.user = Arc::as_ptr(hook) as *mut c_void; // kept as long as the session
         }
-        let raw = NonNull::new(raw).expect("a created session");
+        let mut raw = ptr::null_mut();
+        check(|error| call(&native, &mut raw, error))?;
+        let raw = NonNull::new(raw).expect("a session");
         let inner = Arc::new(Inner { raw, hook, model: model.clone() });
         Ok(Self { inner, not_sync: PhantomData })
     }
@@ -294,6 +331,12 @@ impl Session {
             sys::QWEN36_INTERRUPTED => Err(Error::from_status(sys::QWEN36_INTERRUPTED)),
             _ => Ok(values),
         }
+    }
+
+    /// What this session did, and what it stands on.
+    pub fn stats(&self) -> Result<Stats> {
+        // SAFETY: the session is alive, and the struct has its size.
+        read_stats(|stats, error| unsafe { sys::qwen36_session_get_stats(self.raw(), stats, error) })
     }
 
     /// The sampling options in force.
