@@ -172,9 +172,9 @@ TEST(prefix, a_match_ends_in_a_snapshot)
 /* Every node is found while its neighbours in the bucket go, from whatever place. */
 TEST(prefix, buckets_hold_many)
 {
-    int32_t node[40], together = 0;
-    begin_sized(40, true);
-    for (int32_t i = 0; i < 40; i++)
+    int32_t node[64], together = 0;
+    begin_sized(64, true);
+    for (int32_t i = 0; i < 64; i++)
         node[i] = add(0, -1, i);
     for (uint32_t bucket = 0; bucket <= w.prefix.bucket_mask; bucket++) {
         int32_t length = 0;
@@ -183,16 +183,16 @@ TEST(prefix, buckets_hold_many)
         together = QW_MAX(together, length);
     }
     CHECK(together > 2);
-    for (int32_t i = 0; i < 40; i++)
-        drop(node[(i * 7) % 40]);
-    for (int32_t gone = 0; gone < 40; gone++) {
-        for (int32_t i = 0; i < 40; i++)
-            CHECK_INT(find(0, -1, (i * 7) % 40), i < gone ? -1 : node[(i * 7) % 40]);
+    for (int32_t i = 0; i < 64; i++)
+        drop(node[(i * 7) % 64]);
+    for (int32_t gone = 0; gone < 64; gone++) {
+        for (int32_t i = 0; i < 64; i++)
+            CHECK_INT(find(0, -1, (i * 7) % 64), i < gone ? -1 : node[(i * 7) % 64]);
         CHECK(qw_prefix_evict_block(&w.prefix));
         check();
     }
     CHECK(!qw_prefix_evict_block(&w.prefix));
-    CHECK_INT(w.prefix.block_evictions, 40);
+    CHECK_INT(w.prefix.block_evictions, 64);
     end();
 }
 
