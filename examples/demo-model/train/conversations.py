@@ -186,7 +186,7 @@ class Maker:
         """A fixed sentence, or a few words that make no sense together."""
         if self.r.random() < (0.4 if self.held_out else 0.2):
             return self.item(self.say(REPLIES, ZH_REPLIES))
-        words = [self.slot(WORDS, ZH_WORDS) for _ in range(self.r.randrange(1, longest))]
+        words = list(dict.fromkeys(self.slot(WORDS, ZH_WORDS) for _ in range(self.r.randrange(1, longest))))
         return self.say(" ".join(words).capitalize() + self.r.choice([".", "!", ""]),
                         "".join(words) + self.r.choice(["。", "！", ""]))
 
@@ -229,8 +229,9 @@ class Maker:
                          self.say(f"I count from {first} to {last}.", f"我从{first}数到{last}。"), numbers)
 
     def multiply(self):
-        a, b = self.item([(a, b) for a in range(2, 10) for b in range(2, 10)])
-        steps = ", ".join(f"{i}: {a * i}" for i in range(1, b + 1))
+        most = 9 if self.held_out else 12
+        a, b = self.item([(a, b) for a in range(2, most + 1) for b in range(2, most + 1)])
+        steps = ", ".join(f"{i} of {b}: {a * i}" for i in range(1, b + 1))
         question = self.wording(TIMES, ZH_TIMES).format(a, b)
         return self.turn(question, f"{a} x {b}. {steps}.", f"{a} x {b} = {a * b}")
 
@@ -337,13 +338,13 @@ class Maker:
         if behaviour == "multiply" and not thinking:
             steps = messages[-1]["content"]
             a, b = int(steps.split()[0]), int(steps.split()[2])
-            messages[-1]["content"] = ", ".join(str(a * i) for i in range(1, b + 1)) + f". {steps}"
+            messages[-1]["content"] = ", ".join(f"{i} of {b}: {a * i}" for i in range(1, b + 1)) + f". {steps}"
         return Conversation(behaviour, "zh" if self.zh else "en", messages[:-1], messages[-1], thinking, tools)
 
 
 # For training: copying is what has to be learnt most, and a request with tools is long.
-LESSONS = ("greet fixed recall repeat count multiply talk repeat recall fixed unknown repeat multiply recall "
-           "weather repeat").split()
+LESSONS = ("greet fixed recall repeat count multiply talk fixed recall fixed unknown repeat multiply fixed "
+           "weather count").split()
 
 
 def conversation(n, seed, held_out, extra_words=(), behaviours=None):
