@@ -14,10 +14,10 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LONG_RUN = 1000, SHORT_RUN = 300 };
 #else
-enum { LONG_RUN = 10000, SHORT_RUN = 2500 };
+enum { LONG_RUN = 10000, SHORT_RUN = 5000 };
 #endif
 
-enum { SESSIONS = 64, CONTEXT = 200, ROWS = 128, TEMPLATES = 4 };
+enum { SESSIONS = 64, CONTEXT = 200, ROWS = CONTEXT, TEMPLATES = 4 };
 enum { NO, YES, UNKNOWN };
 
 typedef struct truth {
@@ -130,17 +130,19 @@ static truth *somebody(void)
     return NULL;
 }
 
-/* Near the edges of blocks more often than elsewhere. */
+/* Near the edges of blocks and near the end more often than elsewhere. */
 static int32_t draw_length(int32_t most)
 {
     int32_t edge = draw(4) * QW_KV_BLOCK + draw(5) - 2;
+    if (chance(4))
+        return most - draw(QW_MIN(most + 1, 20));
     return edge >= 0 && edge <= most && chance(2) ? edge : draw(most + 1);
 }
 
 /* The beginning of a template, and from some point on another one. */
 static int32_t draw_list(int32_t *tokens, int32_t most)
 {
-    static const int32_t seams[] = {40, 64, 100, 128, 150, CONTEXT, CONTEXT};
+    static const int32_t seams[] = {40, 64, 128, 150, CONTEXT, CONTEXT, CONTEXT, CONTEXT};
     int32_t count = draw_length(most), seam = seams[draw((int32_t)QW_COUNT_OF(seams))];
     int32_t first = draw(TEMPLATES), second = draw(TEMPLATES);
     for (int32_t i = 0; i < count; i++)
@@ -259,13 +261,13 @@ static void operation_destroy(void)
 static void operation_append(void)
 {
     truth *t = somebody();
-    int32_t tokens[CONTEXT + 1], count = chance(2) ? draw(8) : draw(90), logits = draw(3);
+    int32_t tokens[CONTEXT + 1], count = chance(2) ? draw(8) : draw(140), logits = draw(3);
     if (t == NULL)
         return;
     if (chance(10))
         t->style = draw(TEMPLATES);
-    if (chance(4)) /* to the next edge */
-        count = QW_KV_BLOCK - t->length % QW_KV_BLOCK;
+    if (chance(4)) /* to an edge */
+        count = (1 + draw(2)) * QW_KV_BLOCK - t->length % QW_KV_BLOCK;
     for (int32_t i = 0; i < count; i++)
         tokens[i] = w.templates[t->style][(t->length + i) % CONTEXT];
     bool bad = count > 0 && chance(40);
@@ -378,7 +380,7 @@ typedef struct group {
 
 static void draw_group(group *g)
 {
-    int32_t one_in = 1 + draw(6), from = draw(w.places);
+    int32_t one_in = chance(2) ? 1 + draw(6) : w.places / 2, from = draw(w.places);
     g->count = 0;
     for (int32_t i = 0; i < w.places; i++) {
         truth *t = &w.all[(from + i) % w.places];
@@ -444,7 +446,7 @@ static void check_member(const group *g, size_t i, bool device_fails)
 
 static void step(group *g, bool device_fails)
 {
-    static const int32_t budgets[] = {1, 2, 7, 63, 64, 65, 100, ROWS, ROWS, ROWS};
+    static const int32_t budgets[] = {1, 2, 7, 63, 64, 65, 100, 128, ROWS, ROWS, ROWS};
     qwen36_step_options options = {sizeof options, budgets[draw((int32_t)QW_COUNT_OF(budgets))]};
     bool waits = false, went_on = false, disturbed = false;
     for (size_t i = 0; i < g->count; i++) {
@@ -589,8 +591,8 @@ static const struct {
 } operations[] = {
     {"create", 10, operation_create},
     {"append", 20, operation_append},
-    {"sync", 20, operation_sync},
-    {"step", 40, operation_step},
+    {"sync", 25, operation_sync},
+    {"step", 50, operation_step},
     {"sample", 12, operation_sample},
     {"score", 3, operation_score},
     {"fork", 10, operation_fork},
@@ -650,7 +652,7 @@ static void begin_world(const setting *kind)
     load_models(kind);
     for (int32_t t = 0; t < TEMPLATES; t++) /* in pairs that begin alike */
         for (int32_t i = 0; i < CONTEXT; i++)
-            w.templates[t][i] = t % 2 == 1 && i < 100 ? w.templates[t - 1][i] : draw(w.vocab_size);
+            w.templates[t][i] = t % 2 == 1 && i < 140 ? w.templates[t - 1][i] : draw(w.vocab_size);
 }
 
 static void end_world(void)

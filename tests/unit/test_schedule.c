@@ -324,6 +324,24 @@ TEST(schedule, two_that_begin_alike_compute_it_once)
     row_judge_close(&judge);
 }
 
+/* The last token is computed in any case, for its logits, also where everything is known. */
+TEST(schedule, a_whole_prompt_is_never_skipped)
+{
+    row_judge judge;
+    open_judge(&judge);
+    qwen36_model *model = open_model(3, CONTEXT, CONTEXT);
+    qwen36_session *all[3] = {reader(model, 256, 256, 0), reader(model, 256, 256, 0),
+                              reader(model, 256, 256, 0)};
+    test_compute(all[0]);
+    step_until_done(all + 1, 2, CONTEXT);
+    CHECK_INT(model->counters.computed, 256 + 2 * (256 - 192)); /* snapshots at 192 and 256 */
+    check_logits(&judge, all, 3);
+    CHECK(qw_sessions_check(model));
+    destroy_all(all, 3);
+    qwen36_model_release(model);
+    row_judge_close(&judge);
+}
+
 /* Two depart at 200, the third at 130. */
 TEST(schedule, three_that_begin_alike)
 {
