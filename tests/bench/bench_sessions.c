@@ -266,10 +266,8 @@ static void report_load(FILE *json, qwen36_model *model, const settings *s, cons
 {
     static load_run r;
     qwen36_step_options options = {sizeof options, budget};
-    r = (load_run){.tokens = tokens,
-                   .prompt = s->quick ? 192 : 1024,
-                   .outputs = s->quick ? 24 : 96,
-                   .requests = s->quick ? 24 : 64};
+    r = (load_run){
+        .tokens = tokens, .prompt = s->quick ? 192 : 1024, .outputs = s->quick ? 24 : 64, .requests = 24};
     int32_t requests = r.requests;
     for (int32_t i = 0; i < SLOTS; i++)
         r.places[i].session = create(model, (uint64_t)i);
