@@ -174,8 +174,8 @@ static bool all_interrupted(void *user)
 static qw_forward_context forward_context(step *st)
 {
     qwen36_model *m = st->model;
-    return (qw_forward_context){&m->dims,    &m->network, &m->cache,       &m->work,
-                                &m->backend, m->live,     all_interrupted, st,       m->trace};
+    return (qw_forward_context){&m->dims, &m->network,     &m->cache, &m->work, &m->backend,
+                                m->live,  all_interrupted, st,        m->trace};
 }
 
 /* The logits that stay: one head call for the last rows of all sessions, so that the head's weights are read
