@@ -6,15 +6,14 @@
  *
  * The checkpoint (random, made by examples/make-model) is kept in build/checkpoints. Weights are read into
  * memory once, so that no page of them is missing while it counts. Every figure is the best of a few runs. */
-#include "lib/api/api.h"
 #include "lib/os/process.h"
 #include "tests/bench/machine.h"
+#include "tests/bench/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 typedef struct settings {
     const char *like, *json;
@@ -29,18 +28,6 @@ typedef struct active {
     double bytes;    /* weights that one decoded token reads */
     double products; /* floating-point operations of one prefilled token, head excluded */
 } active;
-
-static void give_up(const char *what)
-{
-    fprintf(stderr, "bench_model: %s\n", what);
-    exit(1);
-}
-
-static void check(qwen36_status status, const qwen36_error *error)
-{
-    if (status < 0)
-        give_up(error->message);
-}
 
 static settings parse(int argc, char **argv)
 {
@@ -63,20 +50,9 @@ static settings parse(int argc, char **argv)
         else if (strcmp(argv[i - 1], "--numerics") == 0)
             s.numerics = strcmp(value, "reference") == 0 ? QWEN36_NUMERICS_REFERENCE : QWEN36_NUMERICS_FAST;
         else
-            give_up("unknown option");
+            bench_give_up("unknown option");
     }
     return s;
-}
-
-static void make_checkpoint(const settings *s, char *directory, size_t capacity)
-{
-    char command[512];
-    snprintf(directory, capacity, "build/checkpoints/bench-%s-%d", s->like, s->layers);
-    snprintf(command, sizeof command,
-             "mkdir -p build/checkpoints && build/cpu/examples/make-model --like %s --layers %d -o %s",
-             s->like, s->layers, directory);
-    if (access(directory, R_OK) != 0 && system(command) != 0)
-        give_up(command);
 }
 
 /* ---- what a token costs -------------------------------------------------------------------------------- */
@@ -113,34 +89,20 @@ static active count_active(const qwen36_model *m)
 
 /* ---- measurements -------------------------------------------------------------------------------------- */
 
-static void random_tokens(int32_t *tokens, int32_t count, int32_t vocab_size, uint32_t seed)
-{
-    for (int32_t i = 0; i < count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        tokens[i] = (int32_t)(seed >> 8) % vocab_size;
-    }
-}
-
 static double prefill_seconds(qwen36_session *session, const int32_t *tokens, int32_t count)
 {
     qwen36_error error = QWEN36_ERROR_INIT;
-    qwen36_status status;
-    check(qwen36_session_reset(session, &error), &error);
-    check(qwen36_session_append(session, tokens, (size_t)count, QWEN36_LOGITS_LAST, &error), &error);
-    double begin = qw_clock_seconds();
-    do {
-        status = qwen36_step(&session, 1, NULL, NULL, &error);
-        check(status, &error);
-    } while (status == QWEN36_PENDING);
-    return qw_clock_seconds() - begin;
+    bench_check(qwen36_session_reset(session, &error), &error);
+    bench_check(qwen36_session_append(session, tokens, (size_t)count, QWEN36_LOGITS_LAST, &error), &error);
+    return bench_compute(session);
 }
 
 static void decode(qwen36_session **sessions, size_t count)
 {
     int32_t tokens[64];
     qwen36_error error = QWEN36_ERROR_INIT;
-    check(qwen36_sample(sessions, count, tokens, NULL, &error), &error);
-    check(qwen36_step(sessions, count, NULL, NULL, &error), &error);
+    bench_check(qwen36_sample(sessions, count, tokens, NULL, &error), &error);
+    bench_check(qwen36_step(sessions, count, NULL, NULL, &error), &error);
 }
 
 /* Seconds per iteration of `count` sessions, the best of some. */
@@ -163,7 +125,7 @@ static void report_prefill(FILE *json, qwen36_model *m, const int32_t *tokens, c
     qwen36_error error = QWEN36_ERROR_INIT;
     qwen36_session *session = NULL;
     double limit = s->numerics == QWEN36_NUMERICS_FAST && l->bf16 > 0 ? l->bf16 : l->f32;
-    check(qwen36_session_create(m, NULL, &session, &error), &error);
+    bench_check(qwen36_session_create(m, NULL, &session, &error), &error);
     for (size_t i = 0; i < (s->quick ? 2 : QW_COUNT_OF(lengths)); i++) {
         double best = 1e9;
         for (int32_t run = 0; run < (lengths[i] > 2048 ? 1 : 3); run++) {
@@ -184,7 +146,7 @@ static void report_decode(FILE *json, qwen36_model *m, const int32_t *tokens, co
     static const int32_t contexts[] = {0, 2048, 8192};
     qwen36_error error = QWEN36_ERROR_INIT;
     qwen36_session *session = NULL;
-    check(qwen36_session_create(m, NULL, &session, &error), &error);
+    bench_check(qwen36_session_create(m, NULL, &session, &error), &error);
     for (size_t i = 0; i < (s->quick ? 1 : QW_COUNT_OF(contexts)); i++) {
         prefill_seconds(session, tokens, contexts[i] == 0 ? 1 : contexts[i]);
         double seconds = decode_seconds(&session, 1, 24);
@@ -201,7 +163,7 @@ static void report_batch(FILE *json, qwen36_model *m, const int32_t *tokens)
     qwen36_error error = QWEN36_ERROR_INIT;
     qwen36_session *sessions[16];
     for (int32_t i = 0; i < 16; i++) {
-        check(qwen36_session_create(m, NULL, &sessions[i], &error), &error);
+        bench_check(qwen36_session_create(m, NULL, &sessions[i], &error), &error);
         prefill_seconds(sessions[i], tokens + 7 * i, 16);
     }
     for (size_t batch = 4; batch <= 16; batch *= 4) {
@@ -225,26 +187,25 @@ static qwen36_model *load(const char *directory, const settings *s, int32_t acce
     options.context_length = 8192 + 64;
     options.max_sessions = 16;
     options.cache_bytes = (uint64_t)1 << 30;
-    check(qwen36_model_load(directory, &options, &model, &error), &error);
+    bench_check(qwen36_model_load(directory, &options, &model, &error), &error);
     return model;
 }
 
 int main(int argc, char **argv)
 {
     static int32_t tokens[8192 + 256];
-    char directory[256];
     settings s = parse(argc, argv);
-    make_checkpoint(&s, directory, sizeof directory);
+    const char *directory = bench_checkpoint(s.like, s.layers);
     machine *peak = machine_create(s.threads, (uint64_t)256 << 20);
     FILE *json = fopen(s.json, "w");
     if (peak == NULL || json == NULL)
-        give_up("no memory, or the JSON file cannot be written");
+        bench_give_up("no memory, or the JSON file cannot be written");
     double begin = qw_clock_seconds();
     qwen36_model *model = load(directory, &s, QWEN36_WEIGHTS_MAP);
     double mapped = qw_clock_seconds() - begin;
     qwen36_model_release(model);
     model = load(directory, &s, QWEN36_WEIGHTS_READ);
-    random_tokens(tokens, (int32_t)QW_COUNT_OF(tokens), model->dims.vocab_size, 1);
+    bench_random_tokens(tokens, (int32_t)QW_COUNT_OF(tokens), model->dims.vocab_size, 1);
 
     limits l = {machine_read_bandwidth(peak, 8), machine_f32_rate(peak, 8), machine_bf16_rate(peak, 8)};
     active a = count_active(model);

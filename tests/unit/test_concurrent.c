@@ -4,6 +4,7 @@
 #include "tests/unit/checkpoint.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { THREADS = 3, ROUNDS = 6, PROMPT = 20, DECODED = 4 };
 
@@ -77,6 +78,58 @@ TEST(concurrent, threads_on_one_model)
     CHECK_INT(model->session_count, 0);
     qwen36_model_release(model);
     test_golden_free(&golden);
+}
+
+/* One thread computes a timeline of several blocks again and again, another watches and forgets what is kept
+ * of it. */
+enum { LONG_PROMPT = 200 };
+
+typedef struct watched {
+    pthread_t thread;
+    qwen36_model *model;
+    int32_t tokens[LONG_PROMPT];
+    _Atomic int32_t over;
+    bool failed;
+} watched;
+
+static void *compute_again_and_again(void *user)
+{
+    watched *w = user;
+    qwen36_session *session = NULL;
+    w->failed = qwen36_session_create(w->model, NULL, &session, NULL) != QWEN36_OK;
+    for (int32_t i = 0; i < 4 * ROUNDS && !w->failed; i++)
+        w->failed =
+            qwen36_session_sync(session, w->tokens, LONG_PROMPT - (size_t)i, NULL, NULL) != QWEN36_OK ||
+            !compute(session);
+    qwen36_session_destroy(session);
+    atomic_store(&w->over, 1);
+    return NULL;
+}
+
+TEST(concurrent, watching_and_clearing)
+{
+    static watched w;
+    qwen36_stats stats = {.struct_size = sizeof stats};
+    qwen36_model_options options = test_model_options();
+    options.max_batch_tokens = 64;
+    w = (watched){.model = test_model(test_checkpoint("moe"), &options)};
+    for (int32_t i = 0; i < LONG_PROMPT; i++)
+        w.tokens[i] = 3 * i % 500;
+    uint64_t computed = 0;
+    CHECK(pthread_create(&w.thread, NULL, compute_again_and_again, &w) == 0);
+    while (atomic_load(&w.over) == 0) {
+        CHECK_INT(qwen36_model_get_stats(w.model, &stats, NULL), QWEN36_OK);
+        CHECK(stats.computed_tokens >= computed && stats.held_blocks + stats.cached_blocks <= stats.blocks);
+        computed = stats.computed_tokens;
+        if (computed % 3 == 0)
+            CHECK_INT(qwen36_model_clear_cache(w.model, NULL), QWEN36_OK);
+    }
+    pthread_join(w.thread, NULL);
+    CHECK(!w.failed && qw_sessions_check(w.model));
+    CHECK_INT(qwen36_model_clear_cache(w.model, NULL), QWEN36_OK);
+    CHECK_INT(w.model->cache.blocks.free_count, w.model->cache.blocks.capacity);
+    CHECK_INT(w.model->cache.slots.free_count, w.model->cache.slots.capacity);
+    qwen36_model_release(w.model);
 }
 
 /* Who asked first goes first: a thread that steps in a loop does not overtake those that wait. */
