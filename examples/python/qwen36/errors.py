@@ -42,6 +42,7 @@ class Status(enum.IntEnum):
     CHAT_MESSAGES = -38
     FILE_WRITE = -39
     SNAPSHOT = -40
+    SNAPSHOT_MISMATCH = -41
     TOKEN_ID = -50
     CONTEXT_FULL = -51
     CACHE_FULL = -52
@@ -159,6 +160,7 @@ EXCEPTIONS: dict[int, type[Qwen36Error]] = {
     Status.CHAT_MESSAGES: InvalidMessages,
     Status.FILE_WRITE: FileNotWritten,
     Status.SNAPSHOT: InvalidSnapshot,
+    Status.SNAPSHOT_MISMATCH: InvalidSnapshot,
     Status.TOKEN_ID: InvalidToken,
     Status.CONTEXT_FULL: ContextFull,
     Status.CACHE_FULL: CacheFull,

@@ -7,7 +7,7 @@ import enum
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from ._calls import Callbacks, interruptible
 from ._native import Library, Owner, ffi, output, path_bytes, struct_size, text
@@ -65,6 +65,8 @@ class ModelOptions(TypedDict, total=False):
     cache_bytes: int
     snapshot_bytes: int
     memory_share: float
+    prefix_directory: str | os.PathLike[str]
+    prefix_directory_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,14 +197,18 @@ LOG_FUNCTION = ffi.callback("qwen36_log_fn", _on_log)
 PROGRESS_FUNCTION = ffi.callback("qwen36_progress_fn", _on_progress)
 
 
-def _native_options(library: Library, options: ModelOptions) -> Any:
+def _native_options(library: Library, options: ModelOptions) -> tuple[Any, Any]:
+    """The struct, and the text that it may point to: to be kept during the call."""
+    kept = None
     native = ffi.new("qwen36_model_options *")
     library.lib.qwen36_model_options_init(native, struct_size(native))
     for name, value in options.items():
         if name not in ModelOptions.__annotations__:
             raise TypeError(f"unknown model option {name!r}")
+        if name == "prefix_directory":
+            value = kept = ffi.new("char[]", path_bytes(cast(str, value)))
         setattr(native, name, value)
-    return native
+    return native, kept
 
 
 def memory_estimate(directory: str | os.PathLike[str], *, library: Library | None = None,
@@ -210,7 +216,9 @@ def memory_estimate(directory: str | os.PathLike[str], *, library: Library | Non
     """What a model of a directory would take with these options; reads configuration and headers only."""
     library = library or Library.default()
     estimate = output("qwen36_memory_estimate")
-    library.call("qwen36_memory_estimate_read", path_bytes(directory), _native_options(library, options), estimate)
+    native, kept = _native_options(library, options)
+    library.call("qwen36_memory_estimate_read", path_bytes(directory), native, estimate)
+    del kept
     return MemoryEstimate(*(int(getattr(estimate, field.name)) for field in dataclasses.fields(MemoryEstimate)))
 
 
@@ -233,11 +241,12 @@ class Model(Owner):
         called now and then and cancels the load when it returns something true."""
         library = library or Library.default()
         hooks = Hooks(log, progress)
-        native = _native_options(library, options)
+        native, kept = _native_options(library, options)
         hooks.install(native)
         place, error, path = ffi.new("qwen36_model **"), library.error(), path_bytes(directory)
         status = interruptible(lambda: library.lib.qwen36_model_load(path, native, place, error), hooks.cancel,
                                lambda _: library.lib.qwen36_model_release(place[0]))
+        del kept
         pointer = ffi.gc(place[0], library.lib.qwen36_model_release)
         hooks.raise_kept()
         library.check(status, error)
@@ -261,6 +270,19 @@ class Model(Owner):
     def stats(self) -> Stats:
         """What all sessions did since the model was loaded, how full its memory is, and where the time went."""
         return read_stats(self.library, "qwen36_model_get_stats", self._pointer)
+
+    def restore(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview, *, any_numerics: bool = False,
+                context_length: int | None = None, on_logits: LogitsCallback | None = None,
+                prefix_space: int = 0) -> Session:
+        """A new session that stands where the saved one stood (`Session.save`, `Session.save_bytes`): from a path, or
+        from bytes. any_numerics accepts a state that another tier or numerics setting computed."""
+        from .session import Session
+
+        return Session._restored(self, source, any_numerics, context_length, on_logits, prefix_space)
+
+    def flush_prefixes(self) -> None:
+        """Writes the prefixes that are known now into prefix_directory."""
+        self.library.call("qwen36_model_flush_prefixes", self._pointer)
 
     def clear_cache(self) -> None:
         """Forgets what is kept of timelines that no session stands on any more, and every snapshot."""

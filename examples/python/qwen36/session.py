@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._calls import Callbacks, interruptible
-from ._native import Library, Owner, Tokens, ffi, int32, output, pointer, struct_size
+from ._native import Library, Owner, Tokens, ffi, int32, output, path_bytes, pointer, struct_size
 from .errors import NoLogits, Status, known
 from .model import Hooks, Model, Stats, read_stats
 from .tokenizer import Tokenizer, set_stops
@@ -161,6 +162,45 @@ class Session(Owner):
                                     model._pointer, options)
         super().__init__(model.library, made)
         self._begin(hooks, model._hooks, model.end_tokens, Tokenizer._of_model(model))
+
+    @classmethod
+    def _restored(cls, model: Model, source: str | os.PathLike[str] | bytes | bytearray | memoryview,
+                  any_numerics: bool, context_length: int | None, on_logits: LogitsCallback | None,
+                  prefix_space: int) -> Session:
+        hooks, options = _Hooks(on_logits), ffi.new("qwen36_session_options *")
+        model.library.lib.qwen36_session_options_init(model._pointer, options, struct_size(options))
+        hooks.install(options)
+        options.prefix_space = prefix_space
+        if context_length is not None:
+            options.context_length = context_length
+        how = ffi.new("qwen36_restore_options *")
+        model.library.lib.qwen36_restore_options_init(how, struct_size(how))
+        how.any_numerics, how.session = int(any_numerics), options
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            memory = ffi.from_buffer(source)
+            made = model.library.create("qwen36_session_restore_memory", "qwen36_session_destroy", "qwen36_session",
+                                        model._pointer, memory, len(memory), how)
+        else:
+            made = model.library.create("qwen36_session_restore", "qwen36_session_destroy", "qwen36_session",
+                                        model._pointer, path_bytes(source), how)
+        session = cls.__new__(cls)
+        Owner.__init__(session, model.library, made)
+        session._begin(hooks, model._hooks, model.end_tokens, Tokenizer._of_model(model))
+        return session
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the whole session, for `Model.restore`; the file appears whole under its name or not at all."""
+        self.library.call("qwen36_session_save", self._pointer, path_bytes(path))
+
+    def save_bytes(self) -> bytes:
+        """The same as bytes."""
+        size, error = ffi.new("size_t *"), self.library.error()
+        status = self.library.lib.qwen36_session_save_memory(self._pointer, ffi.NULL, 0, size, error)
+        if status != Status.BUFFER_TOO_SMALL:
+            self.library.check(status, error)
+        memory = ffi.new("char[]", size[0])
+        self.library.call("qwen36_session_save_memory", self._pointer, memory, size[0], size)
+        return bytes(ffi.buffer(memory, size[0]))
 
     def _begin(self, hooks: _Hooks, model_hooks: Hooks, end_tokens: list[int], tokenizer: Tokenizer | None) -> None:
         self._hooks, self._model_hooks = hooks, model_hooks

@@ -1,6 +1,7 @@
 """What sessions share: known prefixes, forks; and the statistics that tell."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,3 +94,37 @@ def test_a_fork_keeps_the_callback_or_gets_another(model: Model) -> None:
         assert (rows, others) == ([2], [2])
         with pytest.raises(qwen36.ContextFull):
             session.fork(context_length=1)
+
+
+def test_a_session_is_saved_and_restored(tmp_path: Path) -> None:
+    with Model.load(DEMO_MODEL, threads=1) as model, Model.load(DEMO_MODEL, threads=1) as other:
+        session = model.session()
+        session.append(TOKENS[:100])
+        finish(session)
+        session.set_sampling(temperature=0.7, seed=5)
+        saved = session.save_bytes()
+        session.save(tmp_path / "session.qw36")
+        assert (tmp_path / "session.qw36").read_bytes() == saved
+        restored = [other.restore(tmp_path / "session.qw36"), other.restore(saved)]
+        expected = sample([session])
+        for again in restored:
+            assert again.tokens() == TOKENS[:100] and again.sampling == dataclasses.replace(session.sampling)
+            assert np.array_equal(again.logits(), session.logits())
+            assert sample([again]) == expected
+        with pytest.raises(qwen36.InvalidSnapshot):
+            other.restore(saved[:-1])
+        with pytest.raises(FileNotFoundError):
+            other.restore(tmp_path / "nothing")
+        with pytest.raises(qwen36.FileNotWritten):
+            session.save(tmp_path / "nothing" / "x")
+
+
+def test_prefixes_outlive_the_model(tmp_path: Path) -> None:
+    reused = []
+    for _ in range(2):
+        with Model.load(DEMO_MODEL, threads=1, prefix_directory=tmp_path) as model, model.session() as session:
+            reused.append(session.sync(TOKENS))
+            finish(session)
+            model.flush_prefixes()
+            assert model.stats().disk_writes == (0 if reused[0] != reused[-1] else len(list(tmp_path.iterdir())))
+    assert reused == [0, 192]

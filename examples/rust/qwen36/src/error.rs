@@ -103,6 +103,8 @@ kinds! {
     FileWrite = QWEN36_ERROR_FILE_WRITE,
     /// A snapshot is damaged, cut short, or of another format.
     Snapshot = QWEN36_ERROR_SNAPSHOT,
+    /// A whole snapshot, but of another model or arithmetic.
+    SnapshotMismatch = QWEN36_ERROR_SNAPSHOT_MISMATCH,
     /// A token id outside the vocabulary.
     TokenId = QWEN36_ERROR_TOKEN_ID,
     /// The session's capacity in tokens is reached.

@@ -111,6 +111,7 @@ unsafe extern "C" fn on_progress(user: *mut c_void, done: u64, total: u64) -> i3
 /// How to load a model; what is not set has the library's default.
 pub struct ModelOptions<'a> {
     raw: sys::qwen36_model_options,
+    prefix_directory: Option<CString>,
     log: Option<Arc<LogHook>>,
     progress: Option<ProgressHook<'a>>,
 }
@@ -130,7 +131,7 @@ impl<'a> ModelOptions<'a> {
             sys::qwen36_model_options_init(&mut raw, struct_size::<sys::qwen36_model_options>() as usize);
             raw
         };
-        Self { raw, log: None, progress: None }
+        Self { raw, prefix_directory: None, log: None, progress: None }
     }
 
     /// How exact the arithmetic is.
@@ -204,6 +205,15 @@ impl<'a> ModelOptions<'a> {
     pub fn memory_share(mut self, share: f32) -> Self {
         self.raw.memory_share = share;
         self
+    }
+
+    /// An existing directory in which prefixes outlive the process, and the bytes that its files may take together.
+    pub fn prefix_directory(mut self, directory: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+        let path = path_text(directory.as_ref())?;
+        self.raw.prefix_directory = path.as_ptr(); // the text stays where it is while it moves
+        self.raw.prefix_directory_bytes = bytes;
+        self.prefix_directory = Some(path);
+        Ok(self)
     }
 
     /// Receives messages for a log file, while the model lives.
@@ -291,6 +301,13 @@ impl Model {
     pub fn clear_cache(&self) -> Result<()> {
         // SAFETY: the model is alive.
         check(|error| unsafe { sys::qwen36_model_clear_cache(self.raw(), error) })?;
+        Ok(())
+    }
+
+    /// Writes the prefixes that are known now into the directory of prefixes.
+    pub fn flush_prefixes(&self) -> Result<()> {
+        // SAFETY: the model is alive.
+        check(|error| unsafe { sys::qwen36_model_flush_prefixes(self.raw(), error) })?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::mem::zeroed;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::os::raw::{c_char, c_void};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::{Arc, Mutex, Weak};
@@ -12,9 +13,9 @@ use std::time::Duration;
 
 use qwen36_sys as sys;
 
-use crate::error::{check, struct_size, Error, ErrorKind, Result};
+use crate::error::{check, fill, struct_size, Error, ErrorKind, Result};
 use crate::hooks::Kept;
-use crate::model::{read_stats, Model, Stats};
+use crate::model::{path_text, read_stats, Model, Stats};
 use crate::sampling::{empty, Logprobs, Sampling};
 use crate::tokenizer::Stops;
 
@@ -106,6 +107,17 @@ impl SessionOptions {
     }
 }
 
+fn restore_options(session: &sys::qwen36_session_options) -> sys::qwen36_restore_options {
+    // SAFETY: all fields may be zero, and init fills them.
+    let mut how: sys::qwen36_restore_options = unsafe {
+        let mut how = zeroed();
+        sys::qwen36_restore_options_init(&mut how, struct_size::<sys::qwen36_restore_options>() as usize);
+        how
+    };
+    how.session = session;
+    how
+}
+
 /// The session of the library; it ends with the last reference.
 struct Inner {
     raw: NonNull<sys::qwen36_session>,
@@ -173,6 +185,42 @@ impl Session {
         Self::open(self.model(), options, |native, raw, error| {
             // SAFETY: the session is alive, the options are filled, and the place is valid during the call.
             unsafe { sys::qwen36_session_fork(self.raw(), native, raw, error) }
+        })
+    }
+
+    /// Writes the whole session, for [`Session::restore`]; the file appears whole under its name or not at all.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path_text(path.as_ref())?;
+        // SAFETY: the session and the text are alive.
+        check(|error| unsafe { sys::qwen36_session_save(self.raw(), path.as_ptr(), error) })?;
+        Ok(())
+    }
+
+    /// The same as bytes.
+    pub fn save_bytes(&self) -> Result<Vec<u8>> {
+        // SAFETY: the buffer is valid for its capacity.
+        fill(|memory: *mut u8, capacity, size, error| unsafe {
+            sys::qwen36_session_save_memory(self.raw(), memory as *mut c_void, capacity, size, error)
+        })
+    }
+
+    /// A new session that stands where the saved one stood.
+    pub fn restore(model: &Model, path: impl AsRef<Path>, options: SessionOptions) -> Result<Self> {
+        let path = path_text(path.as_ref())?;
+        Self::open(model, options, |native, raw, error| {
+            let how = restore_options(native);
+            // SAFETY: the model is alive, and what the call reads is valid during it.
+            unsafe { sys::qwen36_session_restore(model.raw(), path.as_ptr(), &how, raw, error) }
+        })
+    }
+
+    /// The same from bytes.
+    pub fn restore_bytes(model: &Model, bytes: &[u8], options: SessionOptions) -> Result<Self> {
+        Self::open(model, options, |native, raw, error| {
+            let how = restore_options(native);
+            let memory = bytes.as_ptr() as *const c_void;
+            // SAFETY: as above.
+            unsafe { sys::qwen36_session_restore_memory(model.raw(), memory, bytes.len(), &how, raw, error) }
         })
     }
 

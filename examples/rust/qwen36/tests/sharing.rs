@@ -104,3 +104,44 @@ fn a_fork_may_have_a_callback() {
     let error = session.fork_with(SessionOptions::new().context_length(1)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::ContextFull);
 }
+
+#[test]
+fn a_session_is_saved_and_restored() {
+    let model = load(ModelOptions::new());
+    let other = load(ModelOptions::new());
+    let mut session = model.session().unwrap();
+    session.append(&tokens()[..100], Logits::Last).unwrap();
+    session.compute().unwrap();
+    let bytes = session.save_bytes().unwrap();
+    let path = std::env::temp_dir().join(format!("qwen36-rust-{}.qw36", std::process::id()));
+    session.save(&path).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    let mut from_file = Session::restore(&other, &path, SessionOptions::new()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let from_bytes = Session::restore_bytes(&other, &bytes, SessionOptions::new()).unwrap();
+    assert_eq!(from_file.logits().unwrap(), session.logits().unwrap());
+    assert_eq!(from_bytes.tokens(..).unwrap(), session.tokens(..).unwrap());
+    assert_eq!(from_file.sample().unwrap(), session.sample().unwrap());
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    let error = Session::restore_bytes(&other, &damaged, SessionOptions::new()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Snapshot);
+}
+
+#[test]
+fn prefixes_outlive_the_model() {
+    let directory = std::env::temp_dir().join(format!("qwen36-rust-prefixes-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let reused: Vec<usize> = (0..2)
+        .map(|_| {
+            let model = load(ModelOptions::new().prefix_directory(&directory, 1 << 30).unwrap());
+            let mut session = model.session().unwrap();
+            let reused = session.sync(&tokens()).unwrap();
+            session.compute().unwrap();
+            model.flush_prefixes().unwrap();
+            reused
+        })
+        .collect();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(reused, [0, (tokens().len() - 1) / 64 * 64]);
+}
