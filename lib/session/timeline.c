@@ -15,6 +15,7 @@ void qw_session_forget(qwen36_session *s)
     qw_mutex_unlock(&m->lock);
     s->slot = s->row = s->passing = -1;
     s->computed = s->indexed = 0;
+    s->seen = 0;
 }
 
 static qwen36_status check_tokens(const qwen36_session *s, const int32_t *tokens, size_t count, size_t room,

@@ -452,6 +452,27 @@ TEST(schedule, appended_tokens_are_looked_for)
     qwen36_model_release(model);
 }
 
+/* Logits that nobody wanted are wanted after all: what is known is not computed for them again. */
+TEST(schedule, forgotten_tokens_are_looked_for)
+{
+    int32_t tokens[CONTEXT];
+    qwen36_generate_options options;
+    qwen36_model *model = open_model(2, CONTEXT, CONTEXT);
+    qwen36_session *first = reader(model, 210, 200, 0), *second = test_session(model);
+    test_compute(first);
+    make_list(tokens, 210, 200, 0);
+    CHECK_INT(qwen36_session_append(second, tokens, 210, QWEN36_LOGITS_NONE, NULL), QWEN36_OK);
+    test_compute(second);
+    uint64_t computed = model->counters.computed;
+    qwen36_generate_options_init(&options, sizeof options);
+    options.max_tokens = 1;
+    CHECK_INT(qwen36_generate(second, &options, NULL, NULL), QWEN36_OK);
+    CHECK_INT(model->counters.computed - computed, 210 - 192 + 1); /* and the token drawn */
+    qwen36_session_destroy(first);
+    qwen36_session_destroy(second);
+    qwen36_model_release(model);
+}
+
 /* The leader finds no memory, again and again; the one that would wait for it needs less and goes on. */
 TEST(schedule, nobody_waits_for_one_that_fails)
 {
