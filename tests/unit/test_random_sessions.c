@@ -44,7 +44,7 @@ static struct {
     bool disturbs; /* callbacks interrupt sessions */
 
     row_judge judge;
-    long full, reused, forks, devices;
+    long full, reused, forks, restores, devices;
 } w;
 
 static int32_t draw(int32_t below)
@@ -227,6 +227,60 @@ static void fork_with(long fail_at)
     w.forks++;
 }
 
+/* Saved to memory and restored beside itself, perhaps with a byte that is wrong. */
+static void restore_with(long fail_at)
+{
+    truth *twin = somebody(), *t = free_place();
+    if (twin == NULL)
+        return;
+    size_t size = 0;
+    qwen36_session *session = NULL;
+    qwen36_session_options session_options = options_for(t != NULL ? t : &nowhere, CONTEXT);
+    qwen36_restore_options options;
+    qwen36_restore_options_init(&options, sizeof options);
+    options.session = &session_options;
+    CHECK_INT(qwen36_session_save_memory(twin->session, NULL, 0, &size, NULL), QWEN36_ERROR_BUFFER_TOO_SMALL);
+    unsigned char *memory = malloc(size);
+    CHECK_INT(qwen36_session_save_memory(twin->session, memory, size, &size, NULL), QWEN36_OK);
+    bool damaged = chance(8);
+    if (damaged)
+        memory[(size_t)draw((int32_t)size)] ^= (unsigned char)(1 << draw(8));
+    long outstanding = w.memory.outstanding;
+    w.memory.fail_at = fail_at > 0 ? w.memory.allocations + fail_at : 0;
+    qwen36_status status = qwen36_session_restore_memory(w.model, memory, size, &options, &session, NULL);
+    w.memory.fail_at = 0;
+    free(memory);
+    CHECK((session != NULL) == (status == QWEN36_OK));
+    if (status == QWEN36_OK) {
+        CHECK(t != NULL && !damaged);
+        uint64_t space = session_options.prefix_space;
+        *t = *twin;
+        t->session = session;
+        t->capacity = CONTEXT;
+        t->space = space;
+        t->interrupted = false;
+        CHECK_INT(computed(t), computed(twin));
+        check_truth(t);
+        w.restores++;
+        return;
+    }
+    CHECK_INT(w.memory.outstanding, outstanding);
+    CHECK((status == QWEN36_ERROR_SNAPSHOT && damaged) ||
+          (status == QWEN36_ERROR_OUT_OF_MEMORY && fail_at > 0) ||
+          (status == QWEN36_ERROR_SESSIONS_FULL && t == NULL) || status == QWEN36_ERROR_CACHE_FULL);
+}
+
+static void operation_restore(void)
+{
+    restore_with(0);
+}
+
+/* What is kept may go at any time; nobody notices but by time. */
+static void operation_evict(void)
+{
+    CHECK_INT(qwen36_model_clear_cache(w.model, NULL), QWEN36_OK);
+}
+
 static void operation_create(void)
 {
     create_with(0);
@@ -239,10 +293,12 @@ static void operation_fork(void)
 
 static void operation_failing_allocation(void)
 {
-    if (chance(2))
+    if (chance(3))
         create_with(1 + draw(6));
-    else
+    else if (chance(2))
         fork_with(1 + draw(8));
+    else
+        restore_with(1 + draw(12));
 }
 
 static void destroy(truth *t)
@@ -583,7 +639,6 @@ static void operation_score(void)
     check_truth(t);
 }
 
-/* Saving and loading will be two more rows. */
 static const struct {
     const char *name;
     int32_t weight;
@@ -596,6 +651,8 @@ static const struct {
     {"sample", 12, operation_sample},
     {"score", 3, operation_score},
     {"fork", 10, operation_fork},
+    {"save and restore", 4, operation_restore},
+    {"evict", 1, operation_evict},
     {"rewind", 10, operation_rewind},
     {"reset", 2, operation_reset},
     {"destroy", 9, operation_destroy},
@@ -683,7 +740,8 @@ static void run_world(const setting *kind)
     }
     const qw_prefix *prefix = &w.model->cache.prefix;
     if (kind->operations >= 1000) { /* it has met what it is for */
-        CHECK(w.forks > 0 && w.devices > 0 && w.judge.computed > 0 && w.model->counters.copies > 0);
+        CHECK(w.forks > 0 && w.restores > 0 && w.devices > 0 && w.judge.computed > 0 &&
+              w.model->counters.copies > 0);
         CHECK(kind->blocks > 4 * kind->places || w.full > 0);
         CHECK(kind->reuse == 0 || w.reused > 0);
         CHECK(kind->reuse == 0 || prefix->block_evictions > 0 || prefix->snapshot_evictions > 0);
