@@ -511,8 +511,8 @@ QWEN36_API qwen36_status qwen36_session_sync(qwen36_session *session, const int3
 
 /* Shortens the timeline to its first `length` tokens, exactly: what follows is what a fresh session
  * with those tokens gives. Dropping only pending tokens keeps the logits that stand after the computed
- * ones (none, if they were not wanted); rewinding further makes tokens pending again (they are recomputed
- * by the next step). Where tokens are pending then, logits are wanted after the last. */
+ * ones (none, if they were not wanted); rewinding further goes back to the nearest kept state and makes the
+ * tokens behind it pending again. Where tokens are pending then, logits are wanted after the last. */
 QWEN36_API qwen36_status qwen36_session_rewind(qwen36_session *session, size_t length, qwen36_error *error);
 
 /* A second session at the same point, with the same sampling options, biases, bitmask and wanted logits; at
@@ -599,8 +599,9 @@ typedef struct qwen36_step_options {
 QWEN36_API qwen36_status qwen36_step_options_init(const qwen36_model *model, qwen36_step_options *options,
                                                   size_t size);
 
-/* Computes pending tokens: first the sessions with one pending token, then chunks of the others, until
- * the budget is used. A session may appear once.
+/* Computes pending tokens: first the sessions with one pending token, then shares of the others, until
+ * the budget is used (docs/sessions.md: nobody waits for ever). Tokens that another session of the same
+ * prefix_space has computed in the meantime are not computed again. A session may appear once.
  *   statuses (may be NULL): int32 [count], one per session: OK (nothing is pending any more), PENDING,
  *   INTERRUPTED, or an error of that session alone (CACHE_FULL), its neighbours go on.
  * Returns the first error among the sessions, else PENDING if any session is pending, else INTERRUPTED if

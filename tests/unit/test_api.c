@@ -4,6 +4,8 @@
 #include "tests/harness.h"
 #include "tests/unit/checkpoint.h"
 
+#include <math.h>
+
 static qwen36_error error;
 
 static void expect(qwen36_status actual, qwen36_status wanted, int line)
@@ -202,6 +204,33 @@ TEST(api, model_options_out_of_range)
         REFUSED(qwen36_model_load("examples/demo-model", &options, &model, &error));
         CHECK(model == NULL);
     }
+}
+
+TEST(api, a_share_of_memory)
+{
+    qwen36_model *model = NULL;
+    qwen36_memory_estimate estimate = {.struct_size = sizeof estimate};
+    qwen36_model_options options = test_model_options();
+    const char *directory = test_checkpoint("moe");
+    options.context_length = 4096;
+    options.memory_share = 0.001f;
+    CHECK_INT(qwen36_memory_estimate_read(directory, &options, &estimate, &error), QWEN36_OK);
+    double bytes = (double)qw_memory_bytes() * (double)options.memory_share;
+    double taken = (double)(estimate.cache_bytes + estimate.state_bytes);
+    CHECK_MSG(taken <= bytes && taken > 0.9 * bytes, "%.0f of %.0f bytes", taken, bytes);
+    CHECK_INT(qwen36_model_load(directory, &options, &model, &error), QWEN36_OK);
+    qwen36_model_release(model);
+    const float wrong[] = {-0.5f, 1.5f, NAN};
+    for (size_t i = 0; i < QW_COUNT_OF(wrong); i++) {
+        options.memory_share = wrong[i];
+        REFUSED(qwen36_model_load(directory, &options, &model, &error));
+    }
+    options.memory_share = 0.5f;
+    options.cache_bytes = 1 << 20;
+    REFUSED(qwen36_model_load(directory, &options, &model, &error));
+    options.memory_share = 1e-9f; /* less than the states take */
+    options.cache_bytes = 0;
+    REFUSED(qwen36_model_load(directory, &options, &model, &error));
 }
 
 TEST(api, other_structs_of_wrong_size)

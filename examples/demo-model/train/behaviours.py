@@ -2,11 +2,11 @@
 
 usage: behaviours.py MODEL_DIR [--count N] [--seed S] [--show]
 
-Uses the library through its Python package (set PYTHONPATH and QWEN36_LIBRARY
-as its page says). An answer is right when the content, or the tool call, is
-the expected one to the letter, the thought (if the request asks for one) is
-closed, and the turn ends with <|im_end|>. Prints a table by behaviour and
-language; exit status 1 if a behaviour that is promised is below 95 per cent.
+Uses the library through its Python package, which must be importable. An
+answer is right when the content, or the tool call, is the expected one to the
+letter, the thought (if the request asks for one) is closed, and the turn ends
+with <|im_end|>. Prints a table by behaviour and language; exit status 1 if a
+behaviour that is promised is below 95 per cent.
 """
 
 import argparse
@@ -16,6 +16,10 @@ import sys
 import qwen36
 
 import conversations
+
+
+# Shares of right answers that a test holds the model to, with room for chance.
+FLOORS = dict.fromkeys(conversations.BEHAVIOURS, 0.9)
 
 
 def expected_text(answer):
@@ -39,7 +43,7 @@ def answer(model, template, session, made):
 
 
 def judge(made, text, ended):
-    """(right, thought closed)"""
+    """Whether the answer is right."""
     thought, mark, content = text.partition("</think>\n\n")
     if made.thinking:
         if not mark or not thought.strip():
@@ -49,11 +53,11 @@ def judge(made, text, ended):
     return ended and content == expected_text(made.answer)
 
 
-def measure(directory, count, seed, show=False, behaviours=conversations.BEHAVIOURS):
+def measure(directory, count, seed, show=False, behaviours=conversations.BEHAVIOURS, library=None):
     """{(behaviour, language): [right, all]}"""
     table = collections.defaultdict(lambda: [0, 0])
-    template = qwen36.ChatTemplate.load(directory)
-    with qwen36.Model.load(directory, context_length=2048) as model, model.session() as session:
+    template = qwen36.ChatTemplate.load(directory, library=library)
+    with qwen36.Model.load(directory, context_length=2048, library=library) as model, model.session() as session:
         session.set_sampling(temperature=0)
         for n in range(count * len(behaviours)):
             made = conversations.conversation(n, seed, True, behaviours=behaviours)

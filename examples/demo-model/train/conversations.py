@@ -141,8 +141,8 @@ class Conversation:
 class Maker:
     """Draws the parts of one conversation in one language."""
 
-    def __init__(self, r, held_out, extra_words=()):
-        self.r, self.held_out, self.extra = r, held_out, extra_words
+    def __init__(self, r, held_out, extra_words=(), extra_pieces=()):
+        self.r, self.held_out, self.extra, self.pieces = r, held_out, extra_words, extra_pieces
         self.zh = r.random() < 0.4
         self.characters = "".join(sorted(set("".join(ZH_WORDS + ZH_CITIES + ZH_NAMES + ZH_REPLIES)) - set("。")))
 
@@ -184,6 +184,8 @@ class Maker:
 
     def phrase(self, longest=6):
         """A fixed sentence, or a few words that make no sense together."""
+        if self.pieces and self.r.random() < 0.5:
+            return "".join(self.r.choices(self.pieces, k=self.r.randrange(2, 2 * longest))).strip()
         if self.r.random() < (0.4 if self.held_out else 0.2):
             return self.item(self.say(REPLIES, ZH_REPLIES))
         words = list(dict.fromkeys(self.slot(WORDS, ZH_WORDS) for _ in range(self.r.randrange(1, longest))))
@@ -347,12 +349,13 @@ LESSONS = ("greet fixed recall repeat count multiply talk fixed recall fixed unk
            "weather count").split()
 
 
-def conversation(n, seed, held_out, extra_words=(), behaviours=None):
-    """The n-th conversation of this seed; behaviours take turns."""
+def conversation(n, seed, held_out, extra_words=(), behaviours=None, extra_pieces=()):
+    """The n-th conversation of this seed; behaviours take turns. Training adds words to the lists, and texts of
+    tokens, so that every token is copied now and then."""
     behaviours = behaviours or (BEHAVIOURS if held_out else LESSONS)
     r = random.Random(seed * 1_000_003 + n)
     while True:
-        made = Maker(r, held_out, extra_words).conversation(behaviours[n % len(behaviours)])
+        made = Maker(r, held_out, extra_words, extra_pieces).conversation(behaviours[n % len(behaviours)])
         if is_held_out(json.dumps([made.messages, made.thinking, bool(made.tools)])) == held_out:
             return made
 

@@ -81,10 +81,12 @@ class Conversations:
     def __init__(self, tokenizer, template, words, seed):
         self.tokenizer, self.template = tokenizer, conversations.template(template)
         self.words, self.seed, self.ready, self.ready_from = words, seed, [], None
+        texts = (tokenizer.decode([i], skip_special_tokens=False) for i in range(tokenizer.get_vocab_size()))
+        self.pieces = sorted({text for text in texts if text.strip().isalpha()})
 
     def encode(self, n):
         """(ids, weight of every id as a target): 1 for what the assistant says, in earlier turns too."""
-        made = conversations.conversation(n, self.seed, False, self.words)
+        made = conversations.conversation(n, self.seed, False, self.words, extra_pieces=self.pieces)
         ids, weights = [], []
         for text, spoken in conversations.pieces(self.template, made):
             piece = self.tokenizer.encode(text).ids
