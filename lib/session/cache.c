@@ -39,9 +39,9 @@ qwen36_status qw_cache_plan_make(const qw_dims *d, int32_t kv_dtype, int32_t max
 {
     *plan = (qw_cache_plan){
         .kv_dtype = kv_dtype, .full_layers = d->full_layers, .linear_layers = d->linear_layers};
-    uint64_t element = kv_dtype == QW_BF16 ? 2 : 4, keys = 0, state = 0, channels = 0;
-    if (!times((uint64_t)d->kv_heads, (uint64_t)d->head_dim, &keys) ||
-        !times(keys, 2 * element * (uint64_t)plan->full_layers, &plan->kv_token_bytes) ||
+    uint64_t keys = 0, state = 0, channels = 0;
+    if (!times((uint64_t)d->kv_heads, (uint64_t)qw_kv_row_bytes(kv_dtype, d->head_dim), &keys) ||
+        !times(keys, 2 * (uint64_t)plan->full_layers, &plan->kv_token_bytes) ||
         !times(plan->kv_token_bytes, QW_KV_BLOCK, &plan->block_bytes) ||
         !times((uint64_t)d->lin_k_dim * (uint64_t)d->lin_v_dim, 4 * (uint64_t)d->lin_v_heads, &state))
         return too_large(error);
