@@ -99,6 +99,7 @@ QWEN36_API const char *qwen36_backend_name(void);
 #define QWEN36_FEATURE_DENSE ((uint64_t)1 << 1)   /* qwen3_5 checkpoints */
 #define QWEN36_FEATURE_YARN ((uint64_t)1 << 2)    /* rope_type "yarn" */
 #define QWEN36_FEATURE_BF16_KV ((uint64_t)1 << 3) /* kv_dtype BF16 */
+#define QWEN36_FEATURE_I8_KV ((uint64_t)1 << 4)   /* kv_dtype I8 */
 QWEN36_API uint64_t qwen36_features(void);
 
 /* ------------------------------------------------------------------------------------------------
@@ -230,8 +231,9 @@ typedef struct qwen36_decoder qwen36_decoder;
  * the results depend on the tokens alone, not on batch, threads or cuts. */
 enum { QWEN36_NUMERICS_REFERENCE = 1, QWEN36_NUMERICS_FAST = 2 };
 
-/* Storage of the KV cache. AUTO: float32 with REFERENCE, BF16 with FAST. */
-enum { QWEN36_KV_AUTO = 0, QWEN36_KV_F32 = 1, QWEN36_KV_BF16 = 2 };
+/* Storage of the KV cache. AUTO: float32 with REFERENCE, BF16 with FAST. I8: 8-bit integers with a float32
+ * scale for each token, head and kind, about half of BF16; never chosen by AUTO. */
+enum { QWEN36_KV_AUTO = 0, QWEN36_KV_F32 = 1, QWEN36_KV_BF16 = 2, QWEN36_KV_I8 = 3 };
 
 /* MAP maps the weight files (fast to load, shared between processes; a file that is truncated under
  * the map raises SIGBUS in the process). READ copies them into memory (immune to that). */
@@ -355,7 +357,7 @@ typedef struct qwen36_model_info {
     int32_t max_batch_tokens;
     int32_t threads;
     int32_t numerics;        /* QWEN36_NUMERICS_* in force */
-    int32_t kv_dtype;        /* QWEN36_KV_F32 or QWEN36_KV_BF16 */
+    int32_t kv_dtype;        /* QWEN36_KV_* in force, never AUTO */
     int32_t cpu_tier;        /* QWEN36_CPU_* in force; 0 for another backend */
     int32_t kv_block_tokens; /* tokens per KV block: 64 */
     int32_t kv_blocks;       /* in the pool */
@@ -364,7 +366,7 @@ typedef struct qwen36_model_info {
     int32_t snapshots;       /* of the recurrent state that fit beside those of the sessions */
     uint64_t parameters;     /* text parameters, the head counted once if tied */
     uint64_t weight_bytes;
-    uint64_t kv_token_bytes; /* KV bytes per token */
+    uint64_t kv_token_bytes; /* KV bytes per token, scales included */
     uint64_t state_bytes;    /* recurrent + convolution state bytes per session */
 } qwen36_model_info;
 

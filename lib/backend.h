@@ -52,13 +52,33 @@ static inline void *qw_view_data(const qw_view *view)
 }
 
 /* The KV cache of one full-attention layer. Element (block b, kind 0 K / 1 V, head h, token t, dim d):
- * base + layer_offset + b * block_stride + (((kind * nkv + h) * 64 + t) * hd + d) * element size. */
+ * base + layer_offset + b * block_stride + (((kind * nkv + h) * 64 + t) * hd + d) * element size.
+ *
+ * QW_I8: behind these 2 * nkv * 64 * hd bytes of the layer stand float32 scales [K,V][nkv][64], one for each
+ * row of hd elements x, a token of a head (K after norm and rotation):
+ *   scale = max|x| / 127;  element = x / scale to nearest even;  read back as element * scale.
+ * One scale per row, so that it is a factor of a score or of a probability and no element needs its own. A
+ * row of zeros has scale 0; a row with a NaN or an infinity has scale NaN, so all that is made of it is NaN.
+ */
 typedef struct qw_kv_view {
     const qw_buffer *buffer;
     int64_t layer_offset; /* bytes */
     int64_t block_stride; /* bytes */
-    int32_t dtype;        /* QW_F32 or QW_BF16 */
+    int32_t dtype;        /* QW_F32, QW_BF16 or QW_I8 */
 } qw_kv_view;
+
+/* Bytes of one row of the cache, its scale included: 2 * nkv * 64 rows are a layer's part of a block, always
+ * a multiple of 128 bytes. */
+static inline int64_t qw_kv_row_bytes(int32_t dtype, int64_t hd)
+{
+    return hd * qw_dtype_size(dtype) + (dtype == QW_I8 ? (int64_t)sizeof(float) : 0);
+}
+
+/* From the layer's part of a block to the scale of (kind, head, token), in bytes; QW_I8 only. */
+static inline int64_t qw_kv_scale_offset(int64_t nkv, int64_t hd, int64_t kind, int64_t head, int64_t token)
+{
+    return 2 * nkv * QW_KV_BLOCK * hd + ((kind * nkv + head) * QW_KV_BLOCK + token) * (int64_t)sizeof(float);
+}
 
 /* The states of one linear layer: slot s begins at base + layer_offset + s * slot_stride (bytes).
  * delta: float32 [nv][dk][dv]. conv: float32 [width-1][C], oldest first, raw inputs. */
@@ -341,7 +361,7 @@ typedef struct qw_backend_config {
     const qw_log *log;
     const qw_dims *dims;
     int32_t numerics;      /* QWEN36_NUMERICS_* */
-    int32_t kv_dtype;      /* QW_F32 or QW_BF16 */
+    int32_t kv_dtype;      /* QW_F32, QW_BF16 or QW_I8 */
     int32_t cpu_tier;      /* QWEN36_CPU_*; AUTO: the best */
     int32_t threads;       /* workers including the caller */
     int32_t max_rows;      /* R of one step */

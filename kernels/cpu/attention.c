@@ -134,7 +134,7 @@ static qw_attn_tile open_tile(const attention_task *task, const row_tile *rows, 
 {
     const attention_shape *s = &task->shape;
     const qw_kv_view *cache = &task->args->cache;
-    const int64_t head_bytes = QW_KV_BLOCK * s->hd * (cache->dtype == QW_F32 ? 4 : 2);
+    const int64_t head_bytes = QW_KV_BLOCK * s->hd * qw_dtype_size(cache->dtype);
     qw_scratch memory = {task->workspace + (uint64_t)worker * task->workspace_bytes, task->workspace_bytes};
     float *q = qw_scratch_take(&memory, (uint64_t)(s->queries * s->width) * 4);
     int32_t *limit = qw_scratch_take(&memory, (uint64_t)s->queries * 4);
@@ -147,6 +147,8 @@ static qw_attn_tile open_tile(const attention_task *task, const row_tile *rows, 
         .scale = task->kernels->attn_scale(s->hd),
         .cache = (const char *)cache->buffer->base + cache->layer_offset + kv_head * head_bytes,
         .value_offset = s->kv_heads * head_bytes,
+        .key_scales = qw_kv_scale_offset(s->kv_heads, s->hd, 0, kv_head, 0) - kv_head * head_bytes,
+        .value_scales = qw_kv_scale_offset(s->kv_heads, s->hd, 1, kv_head, 0) - kv_head * head_bytes,
         .block_stride = cache->block_stride,
         .table = task->args->batch->block_table + rows->table,
         .scores = qw_scratch_take(&memory, (uint64_t)(s->queries * QW_KV_BLOCK) * 4),

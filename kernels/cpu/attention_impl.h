@@ -8,6 +8,9 @@
  * vectors. Register tiles share loads of K between queries and loads of V between queries; an element's order
  * of additions is the same in each of them: scores sum over dims in lanes and one tree, accumulators sum over
  * tokens. K and V of tokens that a query does not see are never multiplied into its result.
+ *
+ * 8-bit elements enter the products as the integers they are; the scale of a key is a factor of its score,
+ * that of a value a factor of p_j where it weighs v_j, but not in l.
  */
 #ifndef QW_CPU_ATTENTION_IMPL_H
 #define QW_CPU_ATTENTION_IMPL_H
@@ -27,8 +30,20 @@ enum { ATTN_KEY_QUERIES = 1, ATTN_KEYS = 4, ATTN_VALUE_QUERIES = 2, ATTN_VECTORS
 enum { ATTN_KEY_QUERIES = 1, ATTN_KEYS = 1, ATTN_VALUE_QUERIES = 2, ATTN_VECTORS = 1 };
 #endif
 enum {
-    ATTN_FEW = 16 /* queries of a tile that waits for memory, not for arithmetic: it fetches ahead */
+    ATTN_FEW = 16, /* queries of a tile that waits for memory, not for arithmetic: it fetches ahead */
+#if defined(QW_TIER_AVX512) || defined(QW_TIER_AVX2)
+    ATTN_FEW_I8 = ATTN_FEW
+#else
+    ATTN_FEW_I8 = 1 /* widening 8 bits takes more instructions than a product */
+#endif
 };
+
+/* Whether so many queries share K and V that are widened once; fewer widen them in registers, each register
+ * tile anew. */
+QW_INLINE bool attn_widens(int32_t dtype, int64_t queries)
+{
+    return dtype != QW_F32 && queries > (dtype == QW_I8 ? ATTN_FEW_I8 : ATTN_FEW);
+}
 
 /* Asks for `bytes` bytes from p on; NULL: for nothing. */
 QW_INLINE void fetch_ahead(const char *p, int64_t bytes)
@@ -85,13 +100,17 @@ QW_INLINE void score_tile(const float *q, int64_t q_stride, const char *k, int64
         vf_sum4(sum[i][0], sum[i][1], sum[i][2], sum[i][3], scores + i * QW_KV_BLOCK);
 }
 
-/* Rows of a block as float32 in t->panel: `columns` elements from column d on, `stride` floats apart. */
+/* Rows of a block as float32 in t->panel: `columns` elements from column d on, `stride` floats apart.
+ * Meanwhile as much is fetched at `ahead`. */
 QW_INLINE void attn_pack(const qw_attn_tile *t, const char *from, int64_t rows, int64_t d, int64_t columns,
-                         int64_t stride, int32_t dtype)
+                         int64_t stride, int32_t dtype, const char *ahead)
 {
-    for (int64_t j = 0; j < rows; j++)
+    const int64_t step = columns * qw_dtype_size(dtype);
+    for (int64_t j = 0; j < rows; j++) {
+        fetch_ahead(ahead == NULL ? NULL : ahead + j * step, step);
         for (int64_t c = 0; c < columns; c += VF_LANES)
             vf_store(t->panel + j * stride + c, load_as(from, dtype, j * t->hd + d + c, columns - c));
+    }
 }
 
 /* Scores of the queries first .. end and some keys from `key` on, which lie at k. Meanwhile as much is
@@ -116,33 +135,39 @@ QW_INLINE void score_queries(const qw_attn_tile *t, int64_t first, int64_t end, 
 }
 
 /* Scores of `queries` queries and the first `keys` keys of a block, keys rounded up to a multiple of 4. For
- * many queries, keys are widened once; for few, as much as they are is fetched at `ahead`. */
+ * many queries, keys are widened once. As much as they are is fetched at `ahead`. */
 QW_INLINE void score_block(const qw_attn_tile *t, const char *k, int64_t first, int64_t queries, int64_t keys,
                            int32_t dtype, const char *ahead)
 {
-    const int64_t row = t->hd * (dtype == QW_F32 ? 4 : 2), end = first + queries;
+    const int64_t row = t->hd * qw_dtype_size(dtype), end = first + queries;
     for (int64_t j = 0; j < keys; j += QW_ATTN_KEYS) {
         const int64_t n = keys - j < QW_ATTN_KEYS ? keys - j : QW_ATTN_KEYS;
-        if (dtype != QW_F32 && queries > ATTN_FEW) {
-            attn_pack(t, k + j * row, (n + 3) / 4 * 4, 0, t->hd, t->width, dtype);
+        const char *next = ahead == NULL ? NULL : ahead + j * row;
+        if (attn_widens(dtype, queries)) {
+            attn_pack(t, k + j * row, (n + 3) / 4 * 4, 0, t->hd, t->width, dtype, next);
             score_queries(t, first, end, (const char *)t->panel, j, n, t->width * 4, QW_F32, NULL);
         } else {
-            score_queries(t, first, end, k + j * row, j, n, row, dtype,
-                          ahead == NULL ? NULL : ahead + j * row);
+            score_queries(t, first, end, k + j * row, j, n, row, dtype, next);
         }
     }
 }
 
-/* Scores of one query into p; its maximum and sum. Lanes from `keys` on count for nothing. */
-static inline void softmax_block(float *scores, int64_t keys, float scale, float *max, float *sum)
+/* Scores of one query into p; its maximum and sum. Lanes from `keys` on count for nothing. With scales of K
+ * and V, 64 each, a score is multiplied by its key's, and p at the end by its value's. */
+QW_INLINE void softmax_block(float *scores, int64_t keys, float scale, const char *key_scales,
+                             const char *value_scales, float *max, float *sum)
 {
+    enum { SCALES = VF_LANES * sizeof(float) };
     vf x[4];
     const vf lowest = vf_set1(-MATH_INFINITY), factor = vf_set1(scale);
     QW_UNROLL
     for (int i = 0; i < 4; i++) {
         int64_t n = keys - i * VF_LANES;
         n = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
-        x[i] = vf_select(vm_first(n), vf_mul(vf_load(scores + i * VF_LANES), factor), lowest);
+        vf score = vf_mul(vf_load(scores + i * VF_LANES), factor);
+        if (key_scales != NULL)
+            score = vf_mul(score, vf_load(key_scales + i * SCALES));
+        x[i] = vf_select(vm_first(n), score, lowest);
     }
     *max = vf_hmax(vf_max(vf_max(x[0], x[1]), vf_max(x[2], x[3])));
     const vf m = vf_set1(*max);
@@ -151,7 +176,8 @@ static inline void softmax_block(float *scores, int64_t keys, float scale, float
         int64_t n = keys - i * VF_LANES;
         n = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
         x[i] = vf_select(vm_first(n), vf_exp(vf_sub(x[i], m)), vf_zero());
-        vf_store(scores + i * VF_LANES, x[i]);
+        vf_store(scores + i * VF_LANES,
+                 value_scales == NULL ? x[i] : vf_mul(x[i], vf_load(value_scales + i * SCALES)));
     }
     *sum = vf_sum(vf_add(vf_add(x[0], x[1]), vf_add(x[2], x[3])));
 }
@@ -163,7 +189,7 @@ QW_INLINE void value_tile(const float *p, const char *v, int64_t row, int64_t ke
                           const int vectors)
 {
     vf sum[4][4];
-    const int64_t step = vectors * VF_LANES * (dtype == QW_F32 ? 4 : 2);
+    const int64_t step = vectors * VF_LANES * qw_dtype_size(dtype);
     QW_UNROLL
     for (int i = 0; i < queries; i++)
         QW_UNROLL
@@ -207,18 +233,18 @@ QW_INLINE void value_queries(const qw_attn_tile *t, int64_t first, int64_t end, 
 }
 
 /* acc = sum over j < keys of p_j v_j for `queries` queries, some columns of V at a time. For many queries
- * these columns are moved together and widened once; for few, a block is fetched at `ahead`. */
+ * these columns are moved together and widened once. Meanwhile a block is fetched at `ahead`. */
 QW_INLINE void value_block(const qw_attn_tile *t, const char *v, int64_t first, int64_t queries, int64_t keys,
                            int32_t dtype, float *acc, const char *ahead)
 {
     enum { COLUMNS = ATTN_VECTORS * VF_LANES };
-    const int64_t size = dtype == QW_F32 ? 4 : 2, end = first + queries;
+    const int64_t size = qw_dtype_size(dtype), end = first + queries;
     const char *packed = (const char *)t->panel;
     int64_t d = 0;
     for (; d + COLUMNS <= t->hd; d += COLUMNS) {
         const char *next = ahead == NULL ? NULL : ahead + d * QW_KV_BLOCK * size;
-        if (dtype != QW_F32 && queries > ATTN_FEW) {
-            attn_pack(t, v, keys, d, COLUMNS, COLUMNS, dtype);
+        if (attn_widens(dtype, queries)) {
+            attn_pack(t, v, keys, d, COLUMNS, COLUMNS, dtype, next);
             value_queries(t, first, end, packed, COLUMNS * 4, keys, QW_F32, acc + d, VF_LANES, NULL,
                           ATTN_VECTORS);
         } else {
@@ -256,10 +282,15 @@ QW_INLINE void attn_run(const qw_attn_tile *t, int64_t block, int64_t first, int
                         int32_t dtype)
 {
     const char *k = t->cache + t->table[block] * t->block_stride, *v = k + t->value_offset;
+    const char *key_scales = dtype == QW_I8 ? k + t->key_scales : NULL;
+    const char *value_scales = dtype == QW_I8 ? k + t->value_scales : NULL;
     const qw_attn_partial into = block % QW_ATTN_SPAN == 0 ? t->span : t->block;
+    fetch_ahead(key_scales, QW_KV_BLOCK * sizeof(float));
+    fetch_ahead(value_scales, QW_KV_BLOCK * sizeof(float));
     score_block(t, k, first, queries, keys, dtype, t->queries <= ATTN_FEW ? v : NULL);
     for (int64_t i = first; i < first + queries; i++)
-        softmax_block(t->scores + i * QW_KV_BLOCK, keys, t->scale, &into.max[i], &into.sum[i]);
+        softmax_block(t->scores + i * QW_KV_BLOCK, keys, t->scale, key_scales, value_scales, &into.max[i],
+                      &into.sum[i]);
     value_block(t, v, first, queries, keys, dtype, into.acc, attn_next(t, block));
     for (int64_t i = first; block % QW_ATTN_SPAN != 0 && i < first + queries; i++)
         attn_merge_one(t->span, t->block, i, t->width);
@@ -292,6 +323,11 @@ static void attn_span_f32(const qw_attn_tile *t, int64_t span)
 static void attn_span_bf16(const qw_attn_tile *t, int64_t span)
 {
     attn_span_as(t, span, QW_BF16);
+}
+
+static void attn_span_i8(const qw_attn_tile *t, int64_t span)
+{
+    attn_span_as(t, span, QW_I8);
 }
 
 /* `into` takes in the span `from` of the queries that see any of it; the first span is copied. */

@@ -1,6 +1,8 @@
 /* attn_prepare: norm and rotation of queries and keys, K and V into the cache. An item owns a row. */
 #include "kernels/cpu/cpu.h"
 
+#include <string.h>
+
 typedef struct prepare_task {
     const qw_attn_prepare_args *args;
     const qw_cpu *cpu;
@@ -8,14 +10,22 @@ typedef struct prepare_task {
     int64_t stride;
 } prepare_task;
 
-/* Where K (kind 0) or V (kind 1) of one head goes for a row with this kv_index. */
-static void *cache_place(const qw_attn_prepare_args *args, const qw_dims *dims, int32_t index, int64_t kind,
-                         int64_t head)
+/* One head's K (kind 0) or V (kind 1) of a row into the cache, where kv_index says. */
+static void store_head(const prepare_task *task, const float *from, int32_t index, int64_t kind, int64_t head)
 {
-    const int64_t size = args->cache.dtype == QW_F32 ? 4 : 2, token = index % QW_KV_BLOCK;
-    const int64_t element = ((kind * dims->kv_heads + head) * QW_KV_BLOCK + token) * dims->head_dim;
-    return (char *)args->cache.buffer->base + args->cache.layer_offset +
-           index / QW_KV_BLOCK * args->cache.block_stride + element * size;
+    const qw_kv_view *cache = &task->args->cache;
+    const int64_t hd = task->cpu->dims->head_dim, nkv = task->cpu->dims->kv_heads;
+    const int64_t token = index % QW_KV_BLOCK;
+    const int64_t element = ((kind * nkv + head) * QW_KV_BLOCK + token) * hd;
+    char *block =
+        (char *)cache->buffer->base + cache->layer_offset + index / QW_KV_BLOCK * cache->block_stride;
+    char *to = block + element * qw_dtype_size(cache->dtype);
+    if (cache->dtype != QW_I8) {
+        task->cpu->kernels->store_cache(from, to, cache->dtype, hd);
+        return;
+    }
+    const float scale = task->cpu->kernels->store_cache_i8(from, to, hd);
+    memcpy(block + qw_kv_scale_offset(nkv, hd, kind, head, token), &scale, sizeof scale);
 }
 
 static void prepare_keys(const prepare_task *task, qw_rope_head *head, int64_t row, float *key)
@@ -27,10 +37,8 @@ static void prepare_keys(const prepare_task *task, qw_rope_head *head, int64_t r
     head->weight_dtype = a->k_norm.dtype;
     for (int64_t h = 0; h < dims->kv_heads; h++) {
         task->cpu->kernels->rope_head(head, qw_view_row(&a->k, row) + h * dims->head_dim, key);
-        task->cpu->kernels->store_cache(key, cache_place(a, dims, index, 0, h), a->cache.dtype,
-                                        dims->head_dim);
-        task->cpu->kernels->store_cache(qw_view_row(&a->v, row) + h * dims->head_dim,
-                                        cache_place(a, dims, index, 1, h), a->cache.dtype, dims->head_dim);
+        store_head(task, key, index, 0, h);
+        store_head(task, qw_view_row(&a->v, row) + h * dims->head_dim, index, 1, h);
     }
 }
 

@@ -37,7 +37,7 @@ static void rope_head(const qw_rope_head *head, const float *x, float *out)
     rotate_pairs(out, head->cosine, head->sine, head->half);
 }
 
-/* n floats into the format of the cache. */
+/* n floats into a float format of the cache. */
 static void store_cache(const float *from, void *to, int32_t dtype, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VF_LANES) {
@@ -49,6 +49,31 @@ static void store_cache(const float *from, void *to, int32_t dtype, int64_t n)
         else
             vf_store_bf16_n((uint16_t *)to + i, x, n - i);
     }
+}
+
+/* n floats as 8-bit integers and their scale (qw_kv_view). A product with zero is NaN for what is not finite,
+ * and zero for all else. The clamp matters where max|x| is so small that the scale has lost its digits. */
+static float store_cache_i8(const float *from, void *to, int64_t n)
+{
+    const vf most = vf_set1(127.0f);
+    vf largest = vf_zero(), spoilt = vf_zero();
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf x = load_lanes(from + i, n - i);
+        largest = vf_max(vf_abs(x), largest);
+        spoilt = vf_fma(x, vf_zero(), spoilt);
+    }
+    const float scale = vf_hmax(largest) / 127.0f + vf_sum(spoilt);
+    const vf divisor = vf_set1(scale);
+    const vm sound = vf_lt(vf_zero(), divisor);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf x = vf_select(sound, vf_div(load_lanes(from + i, n - i), divisor), vf_zero());
+        x = vf_max(vf_neg(most), vf_min(most, x));
+        if (n - i >= VF_LANES)
+            vf_store_i8((int8_t *)to + i, x);
+        else
+            vf_store_i8_n((int8_t *)to + i, x, n - i);
+    }
+    return scale;
 }
 
 #endif

@@ -57,10 +57,11 @@ typedef struct qw_cpu_kernels {
     void (*rope_table)(const qw_rope_row *rope, float *cosine, float *sine);
     void (*rope_head)(const qw_rope_head *head, const float *x, float *out);
     void (*store_cache)(const float *from, void *to, int32_t dtype, int64_t n);
+    float (*store_cache_i8)(const float *from, void *to, int64_t n); /* returns the scale */
 
-    /* attention_impl.h; attn_span by dtype of the cache: QW_F32, QW_BF16 */
+    /* attention_impl.h; attn_span by dtype of the cache: QW_F32, QW_BF16, QW_I8 */
     float (*attn_scale)(int64_t hd); /* 1 / sqrt(hd) */
-    void (*attn_span[2])(const qw_attn_tile *tile, int64_t span);
+    void (*attn_span[QW_I8 + 1])(const qw_attn_tile *tile, int64_t span);
     void (*attn_merge)(const qw_attn_tile *tile, qw_attn_partial into, qw_attn_partial from, int64_t span);
     void (*attn_finish)(const float *acc, float sum, const float *gate, float *o, int64_t hd);
 

@@ -4,16 +4,19 @@
 #define QW_CPU_LOAD_IMPL_H
 
 #include "kernels/cpu/simd.h"
+#include "lib/backend.h"
 
-/* Elements i .. i + 15 of an array of float32, BF16 or F16; only the first n lanes, the others zero. Where
- * dtype and n are constants, one instruction or two remain. */
+/* Elements i .. i + 15 of an array of float32, BF16, F16 or 8-bit integers; only the first n lanes, the
+ * others zero. Where dtype and n are constants, one instruction or two remain. */
 static inline vf load_as(const void *base, int32_t dtype, int64_t i, int64_t n)
 {
-    const char *p = (const char *)base + i * (dtype == QW_F32 ? 4 : 2);
+    const char *p = (const char *)base + i * qw_dtype_size(dtype);
     if (dtype == QW_F32)
         return n >= VF_LANES ? vf_load(p) : vf_load_n(p, n);
     if (dtype == QW_BF16)
         return n >= VF_LANES ? vf_load_bf16(p) : vf_load_bf16_n(p, n);
+    if (dtype == QW_I8)
+        return n >= VF_LANES ? vf_load_i8(p) : vf_load_i8_n(p, n);
     return n >= VF_LANES ? vf_load_f16(p) : vf_load_f16_n(p, n);
 }
 

@@ -46,6 +46,7 @@ typedef struct qw_attn_tile {
     float scale;
     const char *cache;                  /* K of the head in block 0; V stands value_offset bytes behind K */
     int64_t value_offset, block_stride; /* bytes */
+    int64_t key_scales, value_scales;   /* QW_I8: bytes from K of the head to the scales of its K and V */
     const int32_t *table;               /* block of the cache that holds tokens 64 i .. */
     float *scores;                      /* [queries][64] */
     float *panel;                       /* [16][width] of K or [64][QW_ATTN_PANEL] of V */

@@ -23,6 +23,7 @@
  *   vf_bits, vi_float                           reinterpret
  *   vf_load_bf16[_n] vf_load_f16[_n]            widening; the source may stand at any address
  *   vf_store_bf16[_n]                           round to nearest even; a NaN stays a NaN
+ *   vf_load_i8[_n] vf_store_i8[_n]              8-bit integers; stored to nearest even, |a| <= 127
  */
 #ifndef QW_CPU_SIMD_H
 #define QW_CPU_SIMD_H
@@ -71,6 +72,18 @@ static inline void vf_store_bf16_n(void *p, vf a, int64_t n)
     uint16_t lanes[VF_LANES];
     vi_store_low16(lanes, vf_round_bf16(a));
     memcpy(p, lanes, (size_t)n * sizeof lanes[0]);
+}
+
+static inline void vf_store_i8(void *p, vf a)
+{
+    vi_store_low8(p, vf_to_vi(a));
+}
+
+static inline void vf_store_i8_n(void *p, vf a, int64_t n)
+{
+    int8_t lanes[VF_LANES];
+    vi_store_low8(lanes, vf_to_vi(a));
+    memcpy(p, lanes, (size_t)n);
 }
 
 #endif

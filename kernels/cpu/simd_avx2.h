@@ -198,6 +198,12 @@ static inline void vi_store_low16(void *p, vi x)
     __m256i mixed = _mm256_packus_epi32(_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low));
     _mm256_storeu_si256(p, _mm256_permute4x64_epi64(mixed, 0xd8));
 }
+/* For lanes that fit: the packing saturates. */
+static inline void vi_store_low8(void *p, vi x)
+{
+    __m256i mixed = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+    _mm_storeu_si128(p, _mm_packs_epi16(_mm256_castsi256_si128(mixed), _mm256_extracti128_si256(mixed, 1)));
+}
 
 #define QW_BOTH(name, intrinsic)                                                                             \
     static inline vi name(vi x, vi y)                                                                        \
@@ -278,4 +284,19 @@ static inline vf vf_load_f16_n(const void *p, int64_t n)
     uint16_t lanes[16] = {0};
     memcpy(lanes, p, (size_t)n * sizeof lanes[0]);
     return vf_load_f16(lanes);
+}
+static inline __m256 half_i8(const char *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+static inline vf vf_load_i8(const void *p)
+{
+    const char *c = p;
+    return (vf){half_i8(c), half_i8(c + 8)};
+}
+static inline vf vf_load_i8_n(const void *p, int64_t n)
+{
+    int8_t lanes[16] = {0};
+    memcpy(lanes, p, (size_t)n);
+    return vf_load_i8(lanes);
 }

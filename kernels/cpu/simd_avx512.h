@@ -172,6 +172,10 @@ static inline void vi_store_low16(void *p, vi a)
 {
     _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(a));
 }
+static inline void vi_store_low8(void *p, vi a)
+{
+    _mm_storeu_si128(p, _mm512_cvtepi32_epi8(a));
+}
 static inline vi vi_add(vi a, vi b)
 {
     return _mm512_add_epi32(a, b);
@@ -239,4 +243,12 @@ static inline vf vf_load_f16(const void *p)
 static inline vf vf_load_f16_n(const void *p, int64_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vm_first(n), p));
+}
+static inline vf vf_load_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+}
+static inline vf vf_load_i8_n(const void *p, int64_t n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(vm_first(n), p)));
 }

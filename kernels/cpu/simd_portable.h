@@ -5,6 +5,7 @@ typedef float f4 __attribute__((vector_size(16)));
 typedef int32_t i4 __attribute__((vector_size(16)));
 typedef uint32_t u4 __attribute__((vector_size(16)));
 typedef uint16_t h4 __attribute__((vector_size(8)));
+typedef int8_t b4 __attribute__((vector_size(4)));
 
 typedef struct vf {
     f4 a, b, c, d; /* lanes 0..3, 4..7, 8..11, 12..15 */
@@ -122,6 +123,12 @@ static inline void vi_store_low16(void *p, vi a)
 {
     h4 lanes[4] = {__builtin_convertvector((u4)a.a, h4), __builtin_convertvector((u4)a.b, h4),
                    __builtin_convertvector((u4)a.c, h4), __builtin_convertvector((u4)a.d, h4)};
+    memcpy(p, lanes, sizeof lanes);
+}
+static inline void vi_store_low8(void *p, vi a)
+{
+    b4 lanes[4] = {__builtin_convertvector(a.a, b4), __builtin_convertvector(a.b, b4),
+                   __builtin_convertvector(a.c, b4), __builtin_convertvector(a.d, b4)};
     memcpy(p, lanes, sizeof lanes);
 }
 
@@ -275,11 +282,43 @@ static inline vf vf_load_bf16(const void *p)
                 (f4)__builtin_shufflevector(zero, high, 0, 8, 1, 9, 2, 10, 3, 11),
                 (f4)__builtin_shufflevector(zero, high, 4, 12, 5, 13, 6, 14, 7, 15)};
 }
+/* An integer of 8 bits, moved to the top of 32 by interleaving with zeros and shifted back, has its sign. */
+typedef int8_t b16 __attribute__((vector_size(16)));
+static inline f4 f4_of_top_bytes(h8 x)
+{
+    return __builtin_convertvector((i4)x >> 24, f4);
+}
+static inline vf vf_load_i8(const void *p)
+{
+    const b16 none = {0};
+    const h8 zero = {0};
+    b16 x;
+    memcpy(&x, p, sizeof x);
+    const h8 low =
+        (h8)__builtin_shufflevector(none, x, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const h8 high =
+        (h8)__builtin_shufflevector(none, x, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return (vf){f4_of_top_bytes((h8)__builtin_shufflevector(zero, low, 0, 8, 1, 9, 2, 10, 3, 11)),
+                f4_of_top_bytes((h8)__builtin_shufflevector(zero, low, 4, 12, 5, 13, 6, 14, 7, 15)),
+                f4_of_top_bytes((h8)__builtin_shufflevector(zero, high, 0, 8, 1, 9, 2, 10, 3, 11)),
+                f4_of_top_bytes((h8)__builtin_shufflevector(zero, high, 4, 12, 5, 13, 6, 14, 7, 15))};
+}
 #undef QW_INTERLEAVE
 #else
 static inline vf vf_load_bf16(const void *p)
 {
     return vi_float(vi_shl(vi_load_low16(p), 16));
+}
+static inline f4 f4_load_i8(const void *p)
+{
+    b4 lanes;
+    memcpy(&lanes, p, sizeof lanes);
+    return __builtin_convertvector(lanes, f4);
+}
+static inline vf vf_load_i8(const void *p)
+{
+    const char *c = p;
+    return (vf){f4_load_i8(c), f4_load_i8(c + 4), f4_load_i8(c + 8), f4_load_i8(c + 12)};
 }
 #endif
 /* Exponent and mantissa, moved into place, read as a float32 that is 2^112 too small, subnormals included;
@@ -304,6 +343,12 @@ static inline vf vf_load_f16_n(const void *p, int64_t n)
     uint16_t lanes[16] = {0};
     memcpy(lanes, p, (size_t)n * sizeof lanes[0]);
     return vf_load_f16(lanes);
+}
+static inline vf vf_load_i8_n(const void *p, int64_t n)
+{
+    int8_t lanes[16] = {0};
+    memcpy(lanes, p, (size_t)n);
+    return vf_load_i8(lanes);
 }
 
 #undef QW_BINARY

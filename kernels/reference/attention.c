@@ -2,6 +2,7 @@
 #include "kernels/reference/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Element (block, kind, head, token, dim) of the cache. */
 static void *cache_block(const qw_kv_view *cache, int64_t block)
@@ -51,6 +52,32 @@ static void prepare_query(qw_reference *self, const qw_attn_prepare_args *args, 
         qw_ref_row(&args->q, row)[(int64_t)head * hd + d] = (float)self->line[d];
 }
 
+/* The scale of a row of 8-bit integers, NaN if an element is not finite. */
+static float row_scale(const double *x, int64_t count)
+{
+    float largest = 0;
+    for (int64_t d = 0; d < count; d++) {
+        if (!isfinite((float)x[d]))
+            return NAN;
+        largest = fmaxf(largest, fabsf((float)x[d]));
+    }
+    return largest / 127;
+}
+
+/* Rounds K or V of one token and head into the cache's format. */
+static void store_row(const qw_attn_prepare_args *args, const qw_dims *dims, void *block, int64_t kind,
+                      int64_t head, int64_t token, const double *x)
+{
+    const int32_t dtype = args->cache.dtype;
+    const float scale = dtype == QW_I8 ? row_scale(x, dims->head_dim) : 1;
+    for (int64_t d = 0; d < dims->head_dim; d++)
+        qw_ref_store(block, dtype, cache_index(dims, kind, head, token, d),
+                     dtype != QW_I8 || scale > 0 ? (float)x[d] / scale : 0);
+    if (dtype == QW_I8)
+        memcpy((char *)block + qw_kv_scale_offset(dims->kv_heads, dims->head_dim, kind, head, token), &scale,
+               sizeof scale);
+}
+
 static void prepare_key_value(qw_reference *self, const qw_attn_prepare_args *args, int32_t row, int32_t head)
 {
     const int32_t hd = self->dims.head_dim, index = args->batch->kv_index[row];
@@ -59,12 +86,10 @@ static void prepare_key_value(qw_reference *self, const qw_attn_prepare_args *ar
     norm_head(qw_ref_row(&args->k, row) + (int64_t)head * hd, &args->k_norm, hd, (double)args->eps,
               self->line);
     rotate_head(args, row, self->dims.rotary_dim, self->line);
-    for (int32_t d = 0; d < hd; d++) {
-        qw_ref_store(block, args->cache.dtype, cache_index(&self->dims, 0, head, token, d),
-                     (float)self->line[d]);
-        qw_ref_store(block, args->cache.dtype, cache_index(&self->dims, 1, head, token, d),
-                     qw_ref_row(&args->v, row)[(int64_t)head * hd + d]);
-    }
+    store_row(args, &self->dims, block, 0, head, token, self->line);
+    for (int32_t d = 0; d < hd; d++)
+        self->line[d] = (double)qw_ref_row(&args->v, row)[(int64_t)head * hd + d];
+    store_row(args, &self->dims, block, 1, head, token, self->line);
 }
 
 qwen36_status qw_ref_attn_prepare(qw_backend *backend, const qw_attn_prepare_args *args)
@@ -93,7 +118,14 @@ static double cached(const head_task *task, int64_t kind, int64_t token, int64_t
     const qw_kv_view *cache = &task->args->cache;
     const int64_t kv_head = task->head / (task->dims->heads / task->dims->kv_heads);
     const int64_t index = cache_index(task->dims, kind, kv_head, token % QW_KV_BLOCK, dim);
-    return (double)qw_ref_load(cache_block(cache, task->table[token / QW_KV_BLOCK]), cache->dtype, index);
+    const char *block = cache_block(cache, task->table[token / QW_KV_BLOCK]);
+    float scale = 1;
+    if (cache->dtype == QW_I8)
+        memcpy(&scale,
+               block + qw_kv_scale_offset(task->dims->kv_heads, task->dims->head_dim, kind, kv_head,
+                                          token % QW_KV_BLOCK),
+               sizeof scale);
+    return (double)qw_ref_load(block, cache->dtype, index) * (double)scale;
 }
 
 /* p = softmax over the tokens of q k / sqrt(hd) */

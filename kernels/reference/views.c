@@ -41,6 +41,8 @@ float qw_ref_load(const void *base, int32_t dtype, int64_t index)
         return from_bits((uint32_t)((const uint16_t *)base)[index] << 16);
     case QW_F16:
         return from_half(((const uint16_t *)base)[index]);
+    case QW_I8:
+        return ((const int8_t *)base)[index];
     default:
         return ((const float *)base)[index];
     }
@@ -50,6 +52,8 @@ void qw_ref_store(void *base, int32_t dtype, int64_t index, float value)
 {
     if (dtype == QW_BF16)
         ((uint16_t *)base)[index] = to_bfloat16(value);
+    else if (dtype == QW_I8)
+        ((int8_t *)base)[index] = (int8_t)rintf(fmaxf(-127, fminf(127, value)));
     else
         ((float *)base)[index] = value;
 }

@@ -45,7 +45,7 @@ static qwen36_status check_model_options(const qwen36_model_options *o, qwen36_e
         int32_t value, lowest, highest;
     } ranges[] = {
         {"numerics", o->numerics, QWEN36_NUMERICS_REFERENCE, QWEN36_NUMERICS_FAST},
-        {"kv_dtype", o->kv_dtype, QWEN36_KV_AUTO, QWEN36_KV_BF16},
+        {"kv_dtype", o->kv_dtype, QWEN36_KV_AUTO, QWEN36_KV_I8},
         {"weights_access", o->weights_access, QWEN36_WEIGHTS_MAP, QWEN36_WEIGHTS_READ},
         {"cpu_tier", o->cpu_tier, QWEN36_CPU_AUTO, QWEN36_CPU_AVX512},
         {"threads", o->threads, 1, 1024},

@@ -25,7 +25,8 @@ const char *qwen36_backend_name(void)
 
 uint64_t qwen36_features(void)
 {
-    return QWEN36_FEATURE_MOE | QWEN36_FEATURE_DENSE | QWEN36_FEATURE_YARN | QWEN36_FEATURE_BF16_KV;
+    return QWEN36_FEATURE_MOE | QWEN36_FEATURE_DENSE | QWEN36_FEATURE_YARN | QWEN36_FEATURE_BF16_KV |
+           QWEN36_FEATURE_I8_KV;
 }
 
 #define STATUS_NAMES(X)                                                                                      \

@@ -18,6 +18,8 @@ static int32_t choose_kv_dtype(const qwen36_model_options *o)
         return QW_F32;
     if (o->kv_dtype == QWEN36_KV_BF16)
         return QW_BF16;
+    if (o->kv_dtype == QWEN36_KV_I8)
+        return QW_I8;
     return o->numerics == QWEN36_NUMERICS_REFERENCE ? QW_F32 : QW_BF16;
 }
 
@@ -350,6 +352,11 @@ static void describe_dims(const qw_dims *d, qwen36_model_info *info)
     info->max_positions = d->max_positions;
 }
 
+static int32_t describe_kv_dtype(int32_t dtype)
+{
+    return dtype == QW_I8 ? QWEN36_KV_I8 : dtype == QW_BF16 ? QWEN36_KV_BF16 : QWEN36_KV_F32;
+}
+
 void qw_model_describe(const qwen36_model *m, qwen36_model_info *info)
 {
     describe_dims(&m->dims, info);
@@ -359,7 +366,7 @@ void qw_model_describe(const qwen36_model *m, qwen36_model_info *info)
     info->max_batch_tokens = m->max_rows;
     info->threads = m->backend.threads;
     info->numerics = m->numerics;
-    info->kv_dtype = m->cache.plan.kv_dtype == QW_BF16 ? QWEN36_KV_BF16 : QWEN36_KV_F32;
+    info->kv_dtype = describe_kv_dtype(m->cache.plan.kv_dtype);
     info->cpu_tier = m->backend.cpu_tier;
     info->kv_block_tokens = QW_KV_BLOCK;
     info->kv_blocks = m->cache.plan.blocks;

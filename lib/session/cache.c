@@ -58,9 +58,9 @@ qwen36_status qw_cache_plan_make(const qw_dims *d, const qw_cache_request *r, qw
 {
     *plan = (qw_cache_plan){
         .kv_dtype = r->kv_dtype, .full_layers = d->full_layers, .linear_layers = d->linear_layers};
-    uint64_t element = r->kv_dtype == QW_BF16 ? 2 : 4, keys = 0, state = 0, channels = 0;
-    if (!times((uint64_t)d->kv_heads, (uint64_t)d->head_dim, &keys) ||
-        !times(keys, 2 * element * (uint64_t)plan->full_layers, &plan->kv_token_bytes) ||
+    uint64_t keys = 0, state = 0, channels = 0;
+    if (!times((uint64_t)d->kv_heads, (uint64_t)qw_kv_row_bytes(r->kv_dtype, d->head_dim), &keys) ||
+        !times(keys, 2 * (uint64_t)plan->full_layers, &plan->kv_token_bytes) ||
         !times(plan->kv_token_bytes, QW_KV_BLOCK, &plan->block_bytes) ||
         !times((uint64_t)d->lin_k_dim * (uint64_t)d->lin_v_dim, 4 * (uint64_t)d->lin_v_heads, &state))
         return too_large(error);
@@ -202,8 +202,17 @@ static void blank_rows(uint64_t row, uint64_t offset, unsigned char *data, uint6
     }
 }
 
+/* A layer's part of a block: rows of elements, then with QW_I8 their scales. */
 void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *d, uint64_t offset, unsigned char *data,
                     uint64_t bytes, int32_t tokens)
 {
-    blank_rows((uint64_t)d->head_dim * (plan->kv_dtype == QW_BF16 ? 2 : 4), offset, data, bytes, tokens);
+    uint64_t row = (uint64_t)(d->head_dim * qw_dtype_size(plan->kv_dtype));
+    uint64_t layer = plan->block_bytes / (uint64_t)QW_MAX(plan->full_layers, 1);
+    uint64_t elements = 2 * (uint64_t)d->kv_heads * QW_KV_BLOCK * row;
+    for (uint64_t part; bytes > 0; offset += part, data += part, bytes -= part) {
+        uint64_t at = offset % layer;
+        bool scales = at >= elements;
+        part = QW_MIN((scales ? layer : elements) - at, bytes);
+        blank_rows(scales ? sizeof(float) : row, scales ? at - elements : at, data, part, tokens);
+    }
 }

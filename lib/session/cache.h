@@ -1,7 +1,8 @@
 /* The memory that outlives a step: KV blocks, state slots and logits rows, each a buffer of the backend
  * with an index pool beside it, and the index of what can be found again by its tokens.
  *
- *   KV      [block][full layer][K, V][nkv][64][hd] in kv_dtype: a block holds 64 tokens of all layers
+ *   KV      [block][full layer][K, V][nkv][64][hd] in kv_dtype: a block holds 64 tokens of all layers; with
+ *           QW_I8 each layer's part ends with its scales (qw_kv_view)
  *   states  [slot][linear layer][ recurrent [nv][dk][dv] ‖ conv [width-1][C] ] float32
  *   logits  [row][V] float32, and behind them `tile` rows for logits that are consumed at once
  *
@@ -22,7 +23,7 @@ enum { QW_LOGITS_TILE = 32 };
 
 /* Sizes in bytes and counts, computed before anything is allocated. */
 typedef struct qw_cache_plan {
-    int32_t kv_dtype; /* QW_F32 or QW_BF16 */
+    int32_t kv_dtype; /* QW_F32, QW_BF16 or QW_I8 */
     int32_t full_layers, linear_layers;
     int32_t blocks, slots, logit_rows; /* logit_rows without the tile */
     int32_t snapshots;                 /* slots beyond those that sessions can need */

@@ -38,10 +38,10 @@ const char *qw_dtype_name(int32_t dtype);
 int32_t qw_dtype_parse(const char *name);
 /* Bits per element: 4 and 6 occur. */
 int32_t qw_dtype_bits(int32_t dtype);
-/* Bytes per element of the formats that a weight may have. */
+/* Bytes per element of the formats that a weight or the KV cache may have. */
 static inline int32_t qw_dtype_size(int32_t dtype)
 {
-    return dtype == QW_F32 || dtype == QW_I32 ? 4 : 2;
+    return dtype == QW_F32 || dtype == QW_I32 ? 4 : dtype == QW_I8 ? 1 : 2;
 }
 static inline bool qw_dtype_is_weight(int32_t dtype)
 {

@@ -88,7 +88,7 @@ static void set_batch(bench *b, int32_t rows, int32_t context, int32_t try)
 
 static int64_t block_bytes(const bench *b)
 {
-    return (int64_t)2 * dims.kv_heads * QW_KV_BLOCK * dims.head_dim * (b->kv_dtype == QW_F32 ? 4 : 2);
+    return 2 * dims.kv_heads * QW_KV_BLOCK * qw_kv_row_bytes(b->kv_dtype, dims.head_dim);
 }
 
 /* Each try begins elsewhere in the pool, so that no cache holds what it reads. */
@@ -159,8 +159,9 @@ static void measure_attention(bench *b, int32_t rows, int32_t context)
 {
     subject s = {.run = run_attention, .rows = rows, .context = context};
     const double seen = (double)rows * (context - (rows - 1) / 2.0);
-    snprintf(s.name, sizeof s.name, "attention %s %d row%s at %d", b->kv_dtype == QW_F32 ? "f32" : "bf16",
-             rows, rows > 1 ? "s" : "", context);
+    const char *format = b->kv_dtype == QW_F32 ? "f32" : b->kv_dtype == QW_BF16 ? "bf16" : "i8";
+    snprintf(s.name, sizeof s.name, "attention %s %d row%s at %d", format, rows, rows > 1 ? "s" : "",
+             context);
     s.bytes = (double)context / QW_KV_BLOCK * (double)block_bytes(b);
     s.operations = seen * dims.heads * dims.head_dim * 4;
     measure(b, &s);
@@ -246,6 +247,7 @@ int main(int count, char **arguments)
             continue;
         measure_backend(b, tiers[i], QW_F32, only, most);
         measure_backend(b, tiers[i], QW_BF16, only, most);
+        measure_backend(b, tiers[i], QW_I8, only, most);
     }
     machine_destroy(b->machine);
     qw_free(&b->allocator, b->pool.base);

@@ -86,10 +86,27 @@ static double element(const char *row, int32_t dtype, int64_t index)
         return ((const int32_t *)(const void *)row)[index];
     if (dtype == QW_F32)
         return (double)((const float *)(const void *)row)[index];
+    if (dtype == QW_I8)
+        return (double)((const int8_t *)(const void *)row)[index];
     uint32_t bits = (uint32_t)((const uint16_t *)(const void *)row)[index] << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return (double)value;
+}
+
+/* How far a row may be from the judge's: rounded to fewer bits, an element may go the other way. */
+static double bound_of(const interposer *self, int32_t dtype)
+{
+    switch (dtype) {
+    case QW_I32:
+        return 0;
+    case QW_BF16:
+        return fmax(self->bound, 0x1p-7);
+    case QW_I8:
+        return 1.0 / 127;
+    default:
+        return self->bound;
+    }
 }
 
 /* max |a - b| / max |b|; infinite where only one is not finite, or where they are different infinities. */
@@ -124,10 +141,8 @@ static void compare_regions(interposer *self, const char *name)
         const interpose_region *region = &self->regions[i];
         for (int64_t r = 0; r < region->rows; r++) {
             const double difference = row_difference(region->base + r * region->stride, expected, region);
-            double bound = region->dtype == QW_BF16 ? fmax(self->bound, 0x1p-7) : self->bound;
-            if (region->dtype == QW_I32)
-                bound = 0;
-            if (difference > self->worst && region->dtype != QW_BF16) {
+            const double bound = bound_of(self, region->dtype);
+            if (difference > self->worst && region->dtype != QW_BF16 && region->dtype != QW_I8) {
                 self->worst = difference;
                 self->worst_name = name;
             }
@@ -176,6 +191,9 @@ static void outputs_attn_prepare(interposer *self, const qw_attn_prepare_args *a
         char *base =
             (char *)args->cache.buffer->base + args->cache.layer_offset + block * args->cache.block_stride;
         add_region(self, base + token * hd * size, 2 * heads, hd, QW_KV_BLOCK * hd * size, args->cache.dtype);
+        if (args->cache.dtype == QW_I8)
+            add_region(self, base + qw_kv_scale_offset(heads, hd, 0, 0, token), 2 * heads, 1,
+                       QW_KV_BLOCK * (int64_t)sizeof(float), QW_F32);
     }
 }
 

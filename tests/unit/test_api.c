@@ -185,7 +185,7 @@ TEST(api, model_options_out_of_range)
     } wrong[] = {
         {offsetof(qwen36_model_options, numerics), 0},
         {offsetof(qwen36_model_options, numerics), 3},
-        {offsetof(qwen36_model_options, kv_dtype), 9},
+        {offsetof(qwen36_model_options, kv_dtype), 4},
         {offsetof(qwen36_model_options, weights_access), 0},
         {offsetof(qwen36_model_options, cpu_tier), 99},
         {offsetof(qwen36_model_options, threads), 0},
@@ -329,7 +329,7 @@ static void *count_bytes(void *user, size_t size, size_t alignment)
     return test_allocate(user, size, alignment);
 }
 
-TEST(api, memory_estimate)
+static void check_estimate(int32_t kv_dtype)
 {
     test_allocator state = {0};
     qwen36_allocator hooks = {sizeof hooks, 0, count_bytes, test_release, &state};
@@ -338,6 +338,7 @@ TEST(api, memory_estimate)
     qwen36_model_options options = test_model_options();
     options.max_sessions = 3;
     options.context_length = 300;
+    options.kv_dtype = kv_dtype;
     error = (qwen36_error)QWEN36_ERROR_INIT;
     const char *directory = test_checkpoint("moe");
     CHECK_INT(qwen36_memory_estimate_read(directory, &options, &estimate, &error), QWEN36_OK);
@@ -354,11 +355,23 @@ TEST(api, memory_estimate)
     CHECK_INT(qwen36_model_get_info(model, &info, &error), QWEN36_OK);
     CHECK_INT(info.weight_bytes, estimate.weight_bytes);
     CHECK_INT(info.kv_blocks, 3 * 5);
+    CHECK_INT(info.kv_dtype, kv_dtype);
+    const uint64_t row_bytes[] = {[QWEN36_KV_F32] = 4 * (uint64_t)info.head_dim,
+                                  [QWEN36_KV_BF16] = 2 * (uint64_t)info.head_dim,
+                                  [QWEN36_KV_I8] = (uint64_t)info.head_dim + sizeof(float)};
+    CHECK_INT(info.kv_token_bytes,
+              (uint64_t)info.attention_layers * 2 * (uint64_t)info.kv_heads * row_bytes[kv_dtype]);
     CHECK_INT(estimate.cache_bytes, 15 * 64 * info.kv_token_bytes);
     CHECK_INT(info.snapshots, 8 + 3);
     CHECK_INT(estimate.state_bytes, (6 + (uint64_t)info.snapshots) * info.state_bytes);
     qwen36_model_release(model);
     CHECK_INT(state.outstanding, 0);
+}
+
+TEST(api, memory_estimate)
+{
+    for (int32_t kv_dtype = QWEN36_KV_F32; kv_dtype <= QWEN36_KV_I8; kv_dtype++)
+        check_estimate(kv_dtype);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* attn_prepare and attention of the CPU backend: against the reference backend with a bound, and bit by bit
  * against themselves under other cuts, batches and numbers of threads, for every tier and cache format.
- * Unused places of the cache hold NaN. */
+ * Unused places of the cache hold NaN, or 8-bit integers whose scale is NaN. */
+#include "kernels/cpu/kernels.h"
 #include "tests/mixing.h"
 
 /* Inputs of all sequences, and what came out. Row `offset[s] + t` is token t of sequence s. */
@@ -24,7 +25,7 @@ static const qw_dims true_dims = {.heads = 16, .kv_heads = 2, .head_dim = 256, .
 
 static int64_t block_bytes(const world *w)
 {
-    return (int64_t)2 * w->dims.kv_heads * QW_KV_BLOCK * w->dims.head_dim * (w->kv_dtype == QW_F32 ? 4 : 2);
+    return (int64_t)2 * w->dims.kv_heads * QW_KV_BLOCK * qw_kv_row_bytes(w->kv_dtype, w->dims.head_dim);
 }
 
 static void world_open(world *w, const qw_dims *dims, const mix_plan *plan, uint64_t seed)
@@ -110,7 +111,7 @@ static float *world_run(world *w, int32_t tier, int32_t threads, int32_t kv_dtyp
         return NULL;
     const size_t bytes = (size_t)(mix_blocks(plan, plan->sequences) * block_bytes(w));
     w->cache = malloc(bytes);
-    memset(w->cache, 0xff, bytes); /* NaN in both formats */
+    memset(w->cache, 0xff, bytes); /* NaN in the float formats, and as a scale */
     w->o = malloc(outputs * sizeof(float));
     memset(w->o, 0xff, outputs * sizeof(float));
     mix_run(plan, attention_step, w);
@@ -154,6 +155,7 @@ TEST(cpu_attention, cuts_portable)
 {
     check_cuts(&small_dims, QWEN36_CPU_PORTABLE, QW_F32);
     check_cuts(&odd_dims, QWEN36_CPU_PORTABLE, QW_BF16);
+    check_cuts(&odd_dims, QWEN36_CPU_PORTABLE, QW_I8);
 }
 
 TEST(cpu_attention, cuts_avx2)
@@ -161,6 +163,7 @@ TEST(cpu_attention, cuts_avx2)
     check_cuts(&small_dims, QWEN36_CPU_AVX2, QW_BF16);
     check_cuts(&odd_dims, QWEN36_CPU_AVX2, QW_F32);
     check_cuts(&wide_dims, QWEN36_CPU_AVX2, QW_F32);
+    check_cuts(&odd_dims, QWEN36_CPU_AVX2, QW_I8);
 }
 
 TEST(cpu_attention, cuts_avx512)
@@ -168,6 +171,8 @@ TEST(cpu_attention, cuts_avx512)
     check_cuts(&small_dims, QWEN36_CPU_AVX512, QW_F32);
     check_cuts(&odd_dims, QWEN36_CPU_AVX512, QW_BF16);
     check_cuts(&wide_dims, QWEN36_CPU_AVX512, QW_BF16);
+    check_cuts(&odd_dims, QWEN36_CPU_AVX512, QW_I8);
+    check_cuts(&wide_dims, QWEN36_CPU_AVX512, QW_I8);
 }
 
 /* Four sequences in one batch, each cut in its own way, against the same ones alone. */
@@ -198,9 +203,10 @@ static void check_batch(int32_t tier, int32_t threads, int32_t kv_dtype)
 
 TEST(cpu_attention, batches)
 {
+    static const int32_t formats[] = {QW_F32, QW_BF16, QW_I8};
     for (int32_t tier = QWEN36_CPU_PORTABLE; tier <= QWEN36_CPU_AVX512; tier++)
         for (int32_t threads = 1; threads <= 3; threads++)
-            check_batch(tier, threads, threads == 2 ? QW_BF16 : QW_F32);
+            check_batch(tier, threads, formats[threads - 1]);
 }
 
 /* Many spans, so few tiles that the context is split, and so many rows that it passes in windows. */
@@ -211,8 +217,9 @@ TEST(cpu_attention, windows_of_spans)
     world w;
     world_open(&w, &small_dims, &whole, 3);
     for (int32_t tier = QWEN36_CPU_PORTABLE; tier <= QWEN36_CPU_AVX512; tier++) {
-        float *a = world_run(&w, tier, 1, QW_F32, &whole);
-        float *b = a == NULL ? NULL : world_run(&w, tier, 2, QW_F32, &split);
+        const int32_t kv_dtype = tier == QWEN36_CPU_AVX2 ? QW_I8 : QW_F32;
+        float *a = world_run(&w, tier, 1, kv_dtype, &whole);
+        float *b = a == NULL ? NULL : world_run(&w, tier, 2, kv_dtype, &split);
         if (a != NULL)
             check_same(a, b, &w.dims, 2600);
         free(a);
@@ -254,7 +261,117 @@ TEST(cpu_attention, reference_bf16)
     check_reference(&odd_dims, 130, QW_BF16, 2e-2);
 }
 
+/* So it may among 8-bit integers. */
+TEST(cpu_attention, reference_i8)
+{
+    static const int32_t lengths[] = {1, 63, 64, 65, 130};
+    for (size_t i = 0; i < QW_COUNT_OF(lengths); i++) {
+        check_reference(&small_dims, lengths[i], QW_I8, 2e-2);
+        check_reference(&odd_dims, lengths[i], QW_I8, 2e-2);
+        check_reference(&wide_dims, lengths[i], QW_I8, 2e-2);
+    }
+}
+
 TEST(cpu_attention, reference_true_sizes)
 {
     check_reference(&true_dims, 90, QW_F32, 5e-5);
+    check_reference(&true_dims, 90, QW_I8, 2e-2);
+}
+
+/* ---- 8-bit rows ---------------------------------------------------------------------------------------- */
+
+/* n floats through every tier: the scale, the elements, and nothing behind them. */
+static void check_row(const float *x, int64_t n, float scale, const int8_t *expected)
+{
+    for (int32_t tier = QWEN36_CPU_PORTABLE; tier <= QWEN36_CPU_AVX512; tier++) {
+        const qw_cpu_kernels *kernels = qw_cpu_kernels_choose(tier);
+        int8_t row[64];
+        memset(row, 99, sizeof row);
+        if (kernels == NULL)
+            continue;
+        const float found = kernels->store_cache_i8(x, row, n);
+        CHECK_MSG(memcmp(&found, &scale, sizeof scale) == 0 || (isnan(found) && isnan(scale)),
+                  "tier %d: scale %g, expected %g", tier, (double)found, (double)scale);
+        for (int64_t i = 0; i < n; i++)
+            CHECK_MSG(row[i] == expected[i], "tier %d: element %d is %d, expected %d", tier, (int)i, row[i],
+                      expected[i]);
+        CHECK_INT(row[n], 99);
+    }
+}
+
+TEST(cpu_attention, i8_rows_round_to_nearest_even)
+{
+    const float x[18] = {254, -254, 1,  -1,  3,      -3,     5,  0.9f, 1.1f,
+                         0,   -0.f, 99, 101, 253.1f, 252.9f, -5, 7,    254};
+    const int8_t expected[18] = {127, -127, 0, 0, 2, -2, 2, 0, 1, 0, 0, 50, 50, 127, 126, -2, 4, 127};
+    check_row(x, 18, 2, expected);
+    check_row(x, 17, 2, expected);
+    check_row(x, 3, 2, expected);
+}
+
+TEST(cpu_attention, i8_rows_of_zeros_and_of_little)
+{
+    float x[33] = {0};
+    int8_t expected[33] = {0};
+    check_row(x, 33, 0, expected);
+    x[32] = 0x1p-149f; /* its scale would be less than the least number: it is zero */
+    check_row(x, 33, 0, expected);
+    x[32] = -0x1p-142f; /* 128 times the least number: the scale is that number */
+    expected[32] = -127;
+    check_row(x, 33, 0x1p-149f, expected);
+}
+
+TEST(cpu_attention, i8_rows_that_are_not_finite)
+{
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    const int8_t expected[33] = {0};
+    for (size_t i = 0; i < QW_COUNT_OF(bad); i++)
+        for (int at = 0; at < 33; at += 8) {
+            float x[33];
+            mix_fill(x, 33, 1);
+            x[at] = bad[i];
+            check_row(x, 33, NAN, expected);
+        }
+}
+
+/* What is not finite in K or V of a token is NaN in all rows that see the token, by its head, and in no
+ * other. */
+static void check_spoilt(const world *w, const float *clean, const float *spoilt, int32_t length,
+                         int32_t token)
+{
+    const int64_t hd = w->dims.head_dim, group = w->dims.heads / w->dims.kv_heads;
+    for (int64_t t = 0; t < length; t++)
+        for (int64_t h = 0; h < w->dims.heads; h++) {
+            const int64_t at = (t * w->dims.heads + h) * hd;
+            if (t < token || h / group != 1) {
+                CHECK(memcmp(clean + at, spoilt + at, (size_t)hd * sizeof(float)) == 0);
+                continue;
+            }
+            for (int64_t d = 0; d < hd; d++)
+                CHECK_MSG(isnan(spoilt[at + d]) && !isnan(clean[at + d]), "row %d, head %d", (int)t, (int)h);
+        }
+}
+
+TEST(cpu_attention, i8_keeps_what_is_not_finite)
+{
+    enum { LENGTH = 150, TOKEN = 70 };
+    const mix_plan plan = {1, {LENGTH}, {{100, 1}}, 0};
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    world w;
+    world_open(&w, &small_dims, &plan, 9);
+    const int64_t place = (TOKEN * w.dims.kv_heads + 1) * w.dims.head_dim + 3;
+    for (int32_t tier = 0; tier <= QWEN36_CPU_AVX512; tier++) {
+        float *clean = world_run(&w, tier, 2, QW_I8, &plan);
+        for (size_t i = 0; clean != NULL && i < 2 * QW_COUNT_OF(bad); i++) {
+            float *element = (i % 2 == 0 ? w.k : w.v) + place;
+            const float good = *element;
+            *element = bad[i / 2];
+            float *spoilt = world_run(&w, tier, 2, QW_I8, &plan);
+            *element = good;
+            check_spoilt(&w, clean, spoilt, LENGTH, TOKEN);
+            free(spoilt);
+        }
+        free(clean);
+    }
+    world_close(&w);
 }

@@ -18,10 +18,11 @@ static cJSON *load_reference(void)
     return reference;
 }
 
-static qwen36_model *load_demo(int32_t numerics)
+static qwen36_model *load_demo(int32_t numerics, int32_t kv_dtype)
 {
     qwen36_model_options options = test_model_options();
     options.numerics = numerics;
+    options.kv_dtype = kv_dtype;
     options.context_length = 1024;
     options.max_batch_tokens = 512;
     return test_model(MODEL, &options);
@@ -58,7 +59,7 @@ TEST(demo_model, perplexity)
 {
     static int32_t ids[1024];
     cJSON *reference = load_reference();
-    qwen36_model *model = load_demo(QWEN36_NUMERICS_REFERENCE);
+    qwen36_model *model = load_demo(QWEN36_NUMERICS_REFERENCE, QWEN36_KV_AUTO);
     const cJSON *document, *documents = cJSON_GetObjectItemCaseSensitive(reference, "documents");
     double sum = 0, predicted = 0;
     cJSON_ArrayForEach(document, documents)
@@ -82,7 +83,7 @@ TEST(demo_model, perplexity)
 TEST(demo_model, greedy_continuations)
 {
     cJSON *reference = load_reference();
-    qwen36_model *model = load_demo(QWEN36_NUMERICS_REFERENCE);
+    qwen36_model *model = load_demo(QWEN36_NUMERICS_REFERENCE, QWEN36_KV_AUTO);
     const cJSON *entry, *entries = cJSON_GetObjectItemCaseSensitive(reference, "continuations");
     int32_t prompts = 0;
     cJSON_ArrayForEach(entry, entries)
@@ -117,7 +118,7 @@ TEST(demo_model, greedy_continuations)
     cJSON_Delete(reference);
 }
 
-/* Full-vocabulary KL divergence of FAST from REFERENCE, over a held-out document. */
+/* Full-vocabulary KL divergence between settings, over held-out documents. */
 typedef struct rows {
     float *logits;
     int32_t count, vocab_size;
@@ -135,10 +136,10 @@ static void keep_row(void *user, qwen36_session *session, int32_t position, cons
     r->count++;
 }
 
-static rows all_logits(int32_t numerics, const int32_t *ids, size_t count)
+static rows all_logits(int32_t numerics, int32_t kv_dtype, const int32_t *ids, size_t count)
 {
     rows r = {0};
-    qwen36_model *model = load_demo(numerics);
+    qwen36_model *model = load_demo(numerics, kv_dtype);
     qwen36_session_options options;
     qwen36_session *session = NULL;
     CHECK_INT(qwen36_session_options_init(model, &options, sizeof options), QWEN36_OK);
@@ -177,8 +178,8 @@ TEST(demo_model, fast_numerics_stay_close)
     cJSON *reference = load_reference();
     const cJSON *documents = cJSON_GetObjectItemCaseSensitive(reference, "documents");
     size_t count = read_ids(cJSON_GetArrayItem(documents, 0), "ids", ids, 1024);
-    rows exact = all_logits(QWEN36_NUMERICS_REFERENCE, ids, count);
-    rows fast = all_logits(QWEN36_NUMERICS_FAST, ids, count);
+    rows exact = all_logits(QWEN36_NUMERICS_REFERENCE, QWEN36_KV_AUTO, ids, count);
+    rows fast = all_logits(QWEN36_NUMERICS_FAST, QWEN36_KV_AUTO, ids, count);
     double sum = 0;
     for (int32_t i = 0; i < exact.count; i++)
         sum += divergence(exact.logits + (int64_t)i * exact.vocab_size,
@@ -188,5 +189,67 @@ TEST(demo_model, fast_numerics_stay_close)
     CHECK_MSG(mean >= 0 && mean < 1e-3, "mean KL %.6f", mean);
     free(exact.logits);
     free(fast.logits);
+    cJSON_Delete(reference);
+}
+
+static double entropy(const float *p, int32_t count)
+{
+    double log_p = log_sum(p, count), sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (p[i] > -INFINITY)
+            sum -= exp((double)p[i] - log_p) * ((double)p[i] - log_p);
+    return sum;
+}
+
+/* Divergences of rows in which the model is undecided: elsewhere a small one says little. */
+typedef struct divergences {
+    double of[8192];
+    size_t count;
+} divergences;
+
+static void compare_caches(int32_t numerics, const int32_t *ids, size_t count, divergences *all)
+{
+    rows exact = all_logits(numerics, QWEN36_KV_F32, ids, count);
+    rows small = all_logits(numerics, QWEN36_KV_I8, ids, count);
+    for (int32_t i = 0; i < exact.count; i++) {
+        const float *p = exact.logits + (int64_t)i * exact.vocab_size;
+        const float *q = small.logits + (int64_t)i * exact.vocab_size;
+        CHECK(all->count < QW_COUNT_OF(all->of));
+        if (entropy(p, exact.vocab_size) >= 1)
+            all->of[all->count++] = divergence(p, q, exact.vocab_size);
+    }
+    free(exact.logits);
+    free(small.logits);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+TEST(demo_model, cache_of_8_bits_stays_close)
+{
+    static int32_t ids[1024];
+    static divergences all;
+    cJSON *reference = load_reference();
+    const cJSON *document, *documents = cJSON_GetObjectItemCaseSensitive(reference, "documents");
+    for (int32_t numerics = QWEN36_NUMERICS_REFERENCE; numerics <= QWEN36_NUMERICS_FAST; numerics++) {
+        double sum = 0;
+        all.count = 0;
+        cJSON_ArrayForEach(document, documents)
+        {
+            const size_t count = read_ids(document, "ids", ids, 1024);
+            compare_caches(numerics, ids, count, &all);
+        }
+        CHECK(all.count > 1000);
+        qsort(all.of, all.count, sizeof all.of[0], ascending);
+        for (size_t i = 0; i < all.count; i++)
+            sum += all.of[i];
+        const double mean = sum / (double)all.count;
+        fprintf(stderr, "KL of the cache in 8 bits, numerics %d, %zu rows: mean %.3g, p99 %.3g nats\n",
+                numerics, all.count, mean, all.of[all.count * 99 / 100]);
+        CHECK_MSG(mean > 0 && mean <= 0.002, "mean KL %.6f", mean);
+    }
     cJSON_Delete(reference);
 }

@@ -133,7 +133,7 @@ static void attention_setup(attention_case *c, int32_t dtype)
     c->table[0] = 2;
     c->table[1] = 0;
     c->buffers[7] = (qw_buffer){c->cache, sizeof c->cache, QW_SPACE_HOST, 0};
-    const qw_kv_view cache = {&c->buffers[7], 0, 2 * QW_KV_BLOCK * HD * qw_dtype_size(dtype), dtype};
+    const qw_kv_view cache = {&c->buffers[7], 0, 2 * QW_KV_BLOCK * qw_kv_row_bytes(dtype, HD), dtype};
     const qw_view qg = test_view(&c->buffers[0], c->qg, 1, HEADS * 2 * HD);
     const qw_view q = test_view(&c->buffers[1], c->q, 1, HEADS * HD);
     c->prepare = (qw_attn_prepare_args){&c->batch,
@@ -194,10 +194,11 @@ TEST(reference, prepare_norms_and_rotates)
 /* Token t has key e_0 * log-weight and value t; the query picks dimension 0, so the softmax is known. */
 TEST(reference, attention_weighs_values)
 {
-    for (int32_t dtype = QW_F32; dtype <= QW_BF16; dtype++) {
+    static const int32_t formats[] = {QW_F32, QW_BF16, QW_I8};
+    for (size_t f = 0; f < QW_COUNT_OF(formats); f++) {
         qw_backend backend = open_reference(&attention_dims);
         attention_case c;
-        attention_setup(&c, dtype);
+        attention_setup(&c, formats[f]);
         double mass = 0, mean = 0;
         for (int32_t t = 0; t < 66; t++) {
             memset(c.k, 0, sizeof c.k);

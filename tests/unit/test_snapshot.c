@@ -112,10 +112,12 @@ TEST(snapshot, everything_comes_back)
     qwen36_model_release(other);
 }
 
-TEST(snapshot, the_bytes_depend_on_the_tokens_alone)
+static void check_bytes(int32_t kv_dtype)
 {
     size_t size = 0, other_size = 0;
-    qwen36_model *model = small_model();
+    qwen36_model_options options = small_options();
+    options.kv_dtype = kv_dtype;
+    qwen36_model *model = test_model(test_checkpoint("moe"), &options);
     qwen36_session *session = computed_session(model, 100), *fork = NULL;
     char *expected = saved(session, &size);
     CHECK_INT(qwen36_session_rewind(session, 0, NULL), QWEN36_OK);
@@ -132,6 +134,13 @@ TEST(snapshot, the_bytes_depend_on_the_tokens_alone)
     qwen36_session_destroy(fork);
     qwen36_session_destroy(session);
     qwen36_model_release(model);
+}
+
+TEST(snapshot, the_bytes_depend_on_the_tokens_alone)
+{
+    check_bytes(QWEN36_KV_F32);
+    check_bytes(QWEN36_KV_BF16);
+    check_bytes(QWEN36_KV_I8);
 }
 
 TEST(snapshot, empty_and_pending_sessions)

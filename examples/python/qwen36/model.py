@@ -26,6 +26,7 @@ class KV(enum.IntEnum):
     AUTO = 0
     F32 = 1
     BF16 = 2
+    I8 = 3
 
 
 class Weights(enum.IntEnum):

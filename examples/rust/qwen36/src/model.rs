@@ -35,6 +35,8 @@ pub enum KvDtype {
     F32 = sys::QWEN36_KV_F32 as isize,
     /// BF16.
     Bf16 = sys::QWEN36_KV_BF16 as isize,
+    /// 8-bit integers with float32 scales: about half of BF16.
+    I8 = sys::QWEN36_KV_I8 as isize,
 }
 
 /// How the weight files are read.
