@@ -53,4 +53,19 @@ qwen36_status qw_launch(qw_stream stream, void (*kernel)(P...), dim3 grid, unsig
 
 #endif
 
+extern "C" {
+
+/* A stream of our own; all work of a backend is ordered on it. */
+qwen36_status qw_runtime_stream_create(qw_stream *out);
+void qw_runtime_stream_destroy(qw_stream stream);
+/* QW_SPACE_DEVICE, or QW_SPACE_HOST: pinned, so that copies run beside the host. */
+qwen36_status qw_runtime_allocate(int32_t space, uint64_t bytes, void **out);
+void qw_runtime_free(int32_t space, void *memory);
+/* In stream order; pinned host memory must stay as it is until then. */
+qwen36_status qw_runtime_upload(qw_stream stream, void *device, const void *host, uint64_t bytes);
+qwen36_status qw_runtime_download(qw_stream stream, void *host, const void *device, uint64_t bytes);
+/* Until everything issued has finished; a fault of the device appears here at the latest. */
+qwen36_status qw_runtime_wait(qw_stream stream);
+}
+
 #endif
