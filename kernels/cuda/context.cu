@@ -36,6 +36,7 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
     qw_cuda_mlp_scratch_bytes,
     qw_cuda_head_scratch_bytes,
+    qw_cuda_experts_scratch_bytes,
 };
 
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)
@@ -69,6 +70,9 @@ static qwen36_status open_parts(qw_cuda *cuda, qwen36_error *error)
     if (status != QWEN36_OK)
         return qw_fail_memory(error, tile_bytes(cuda));
     cuda->staging = static_cast<qw_tile *>(staging);
+    status = qw_cuda_experts_open(cuda);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "no memory for the tables of experts");
     return QWEN36_OK;
 }
 
@@ -77,6 +81,7 @@ void qw_cuda_destroy(qw_backend *backend)
     qw_cuda *cuda = qw_cuda_of(backend);
     if (cuda == nullptr)
         return;
+    qw_cuda_experts_close(cuda);
     qw_runtime_free(QW_SPACE_HOST, cuda->staging);
     qw_runtime_free(QW_SPACE_DEVICE, cuda->device_tiles);
     qw_runtime_free(QW_SPACE_DEVICE, cuda->scratch);

@@ -24,6 +24,19 @@ struct qw_cuda_tables {
     const qw_tile *chunk; /* rows up to a multiple of 64, to a stored state, or to the segment's end */
 };
 
+/* Weights of one expert on the device. */
+struct qw_expert_pointers {
+    const void *gate, *up, *down;
+};
+
+/* The expert tables of all layers, each uploaded when it is first seen. A table is known by its views'
+ * contents. */
+struct qw_expert_tables {
+    int32_t most, used, next;   /* next: which one is given up when there are more layers than tables */
+    qw_expert_pointers *host;   /* pinned [most][E] */
+    qw_expert_pointers *device; /* [most][E] */
+};
+
 struct qw_cuda {
     const qw_allocator *allocator;
     qw_backend_config config;
@@ -35,6 +48,7 @@ struct qw_cuda {
     qw_tile *staging;      /* pinned host memory [2 max_rows]: the tables on their way */
     qw_tile *device_tiles; /* [2 max_rows] */
     qw_cuda_tables tables;
+    qw_expert_tables experts;
 };
 
 static inline qw_cuda *qw_cuda_of(qw_backend *backend)
@@ -123,11 +137,18 @@ qwen36_status qw_cuda_gated_norm(qw_backend *, const qw_gated_norm_args *);
 qwen36_status qw_cuda_linear(qw_backend *, const qw_linear_args *);
 qwen36_status qw_cuda_mlp(qw_backend *, const qw_mlp_args *);
 qwen36_status qw_cuda_head(qw_backend *, const qw_head_args *);
+qwen36_status qw_cuda_route(qw_backend *, const qw_route_args *);
+qwen36_status qw_cuda_experts(qw_backend *, const qw_experts_args *);
 }
 
 /* Bytes of scratch that an op may need with this configuration. */
 uint64_t qw_cuda_mlp_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_head_scratch_bytes(const qw_backend_config *config);
+uint64_t qw_cuda_experts_scratch_bytes(const qw_backend_config *config);
+
+/* Memory for the expert tables; close accepts what was never opened. */
+qwen36_status qw_cuda_experts_open(qw_cuda *cuda);
+void qw_cuda_experts_close(qw_cuda *cuda);
 
 /* Copies host integers to the device in stream order, through kernel arguments: no staging buffer to wait
  * for. */

@@ -14,11 +14,6 @@
 
 enum { QW_TILE_ROWS = 64, QW_TILE_COLUMNS = 64 };
 
-/* Weights of one expert on the device. */
-struct qw_expert_pointers {
-    const void *gate, *up, *down;
-};
-
 /* A block's rows: first and count among the sorted slots, and their expert. */
 struct qw_row_tile {
     int32_t expert, begin, count;
