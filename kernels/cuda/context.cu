@@ -37,6 +37,7 @@ static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
     qw_cuda_mlp_scratch_bytes,
     qw_cuda_head_scratch_bytes,
     qw_cuda_experts_scratch_bytes,
+    qw_cuda_delta_scratch_bytes,
 };
 
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)
