@@ -34,10 +34,8 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
  */
 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
-    qw_cuda_mlp_scratch_bytes,
-    qw_cuda_head_scratch_bytes,
-    qw_cuda_experts_scratch_bytes,
-    qw_cuda_delta_scratch_bytes,
+    qw_cuda_mlp_scratch_bytes,   qw_cuda_head_scratch_bytes,      qw_cuda_experts_scratch_bytes,
+    qw_cuda_delta_scratch_bytes, qw_cuda_attention_scratch_bytes,
 };
 
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)
@@ -152,7 +150,7 @@ static qw_attention_plan plan_attention(const qw_cuda *cuda, const qw_batch *bat
     shape.kv_heads = cuda->dims.kv_heads;
     shape.head_dim = cuda->dims.head_dim;
     shape.kv_dtype = cuda->config.kv_dtype;
-    shape.partial_bytes = static_cast<int64_t>(cuda->scratch_bytes);
+    shape.partial_bytes = static_cast<int64_t>(qw_cuda_attention_scratch_bytes(&cuda->config));
     for (int32_t s = 0; s < batch->segments; s++) {
         const qw_segment *segment = &batch->segment[s];
         shape.longest = QW_MAX(shape.longest, int64_t{segment->position} + segment->row_count);

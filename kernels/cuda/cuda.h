@@ -141,6 +141,8 @@ qwen36_status qw_cuda_route(qw_backend *, const qw_route_args *);
 qwen36_status qw_cuda_experts(qw_backend *, const qw_experts_args *);
 qwen36_status qw_cuda_conv(qw_backend *, const qw_conv_args *);
 qwen36_status qw_cuda_delta(qw_backend *, const qw_delta_args *);
+qwen36_status qw_cuda_attn_prepare(qw_backend *, const qw_attn_prepare_args *);
+qwen36_status qw_cuda_attention(qw_backend *, const qw_attention_args *);
 }
 
 /* Bytes of scratch that an op may need with this configuration. */
@@ -148,6 +150,7 @@ uint64_t qw_cuda_mlp_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_head_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_experts_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_delta_scratch_bytes(const qw_backend_config *config);
+uint64_t qw_cuda_attention_scratch_bytes(const qw_backend_config *config);
 
 /* Memory for the expert tables; close accepts what was never opened. */
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda);
