@@ -34,8 +34,9 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
  */
 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
-    qw_cuda_mlp_scratch_bytes,   qw_cuda_head_scratch_bytes,      qw_cuda_experts_scratch_bytes,
-    qw_cuda_delta_scratch_bytes, qw_cuda_attention_scratch_bytes,
+    qw_cuda_mlp_scratch_bytes,    qw_cuda_head_scratch_bytes,      qw_cuda_experts_scratch_bytes,
+    qw_cuda_delta_scratch_bytes,  qw_cuda_attention_scratch_bytes, qw_cuda_logprob_scratch_bytes,
+    qw_cuda_sample_scratch_bytes,
 };
 
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)

@@ -143,6 +143,9 @@ qwen36_status qw_cuda_conv(qw_backend *, const qw_conv_args *);
 qwen36_status qw_cuda_delta(qw_backend *, const qw_delta_args *);
 qwen36_status qw_cuda_attn_prepare(qw_backend *, const qw_attn_prepare_args *);
 qwen36_status qw_cuda_attention(qw_backend *, const qw_attention_args *);
+/* These two wait: their results are the host's. */
+qwen36_status qw_cuda_logprob(qw_backend *, const qw_logprob_args *);
+qwen36_status qw_cuda_sample(qw_backend *, qw_sample_args *);
 }
 
 /* Bytes of scratch that an op may need with this configuration. */
@@ -151,6 +154,8 @@ uint64_t qw_cuda_head_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_experts_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_delta_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_attention_scratch_bytes(const qw_backend_config *config);
+uint64_t qw_cuda_logprob_scratch_bytes(const qw_backend_config *config);
+uint64_t qw_cuda_sample_scratch_bytes(const qw_backend_config *config);
 
 /* Memory for the expert tables; close accepts what was never opened. */
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda);

@@ -73,6 +73,11 @@ struct alignas(2) qw_f16 {
 #define qw_all(lanes, predicate) __all_sync(lanes, predicate)
 #define qw_active_lanes() __activemask()
 
+QW_DEVICE int qw_count_lanes(qw_lanes lanes)
+{
+    return sizeof lanes == 8 ? __popcll(lanes) : __popc(static_cast<unsigned>(lanes));
+}
+
 /* ---- global memory ----------------------------------------------------------------------------------- */
 
 template <typename T> QW_DEVICE T qw_load_constant(const T *from)
@@ -120,6 +125,12 @@ QW_DEVICE float qw_bits_float(uint32_t bits)
 QW_DEVICE uint32_t qw_float_bits(float x)
 {
     return __float_as_uint(x);
+}
+
+/* A product that is rounded, whatever is done with it next: no fused multiply-add. */
+QW_DEVICE float qw_product_rounded(float a, float b)
+{
+    return __fmul_rn(a, b);
 }
 
 QW_DEVICE qw_f16 qw_to_f16(float x)

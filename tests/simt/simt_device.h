@@ -86,6 +86,11 @@ inline uint64_t ballot(site where, uint64_t lanes, bool predicate)
 
 } // namespace simt
 
+inline int qw_count_lanes(qw_lanes lanes)
+{
+    return __builtin_popcountll(lanes);
+}
+
 /* ---- global memory ---- */
 
 template <typename T> T qw_load_constant(const T *from)
@@ -121,6 +126,11 @@ inline float qw_bits_float(uint32_t bits)
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+inline float qw_product_rounded(float a, float b)
+{
+    return a * b;
 }
 
 inline uint32_t qw_float_bits(float x)
