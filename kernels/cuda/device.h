@@ -193,8 +193,6 @@ struct qw_shared_arena {
     __shared__ alignas(16) T name##_storage[count];                                                          \
     const qw_shared<T> name = {name##_storage}
 
-/* ---- matrix and copy instructions: tiers may use them on any architecture, only fast from sm_80 on ---- */
-
 #endif
 
 #include "kernels/cuda/device_portable.h"
