@@ -133,7 +133,7 @@ endif
 # ---- library -------------------------------------------------------------------------------------------------
 
 .PHONY: all lib static shared examples unit cdef install uninstall dist prepare test demo bench asan ubsan tsan fuzz \
-    fuzzers check-abi check-symbols check-header check-style clean help FORCE
+    fuzzers simt cuda-objects check-abi check-symbols check-header check-style clean help FORCE
 
 all: lib examples
 lib: static shared
@@ -253,6 +253,60 @@ $(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -o $@ $< $(BUILD)/internal.a $(SANITIZE_L) $(LDFLAGS) $(LIBS) -lm
 
+# ---- CUDA kernels --------------------------------------------------------------------------------------------
+
+# Without a GPU: the kernels, compiled by the host's C++ compiler for the SIMT machine of tests/simt, once for each
+# warp width, make test programs build/simt32/test_* and build/simt64/test_*.
+CUDA_SOURCES := $(sort $(wildcard kernels/cuda/*.cu))
+SIMT_WIDTHS = 32 64
+SIMT_TESTS := $(sort $(wildcard tests/simt/test_*.c))
+SIMT_SHARED := $(sort $(filter-out $(SIMT_TESTS),$(wildcard tests/simt/*.c tests/simt/*.cpp tests/simt/*.cu)))
+SIMT_PROGRAMS := $(foreach width,$(SIMT_WIDTHS),$(SIMT_TESTS:tests/simt/%.c=build/simt$(width)/%))
+SIMT_FLAGS = $(INCLUDES) -O2 -g -ffp-contract=off -DQW_WARP_WIDTH=$(patsubst simt%,%,$(word 2,$(subst /, ,$@)))
+SIMT_CXX = $(CXX) -std=c++17 -pthread -MMD -MP -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Werror \
+    -fno-exceptions -fno-rtti -fno-threadsafe-statics -DQW_DEVICE_SHIM='"tests/simt/simt_device.h"' $(SIMT_FLAGS)
+SIMT_C = $(COMPILE) -DQW_TEST_INPROCESS $(SIMT_FLAGS)
+
+simt: $(SIMT_PROGRAMS)
+define simt_rules
+build/simt$(1)/%.o: %.c
+	$$(call say,CC,$$<)
+	@mkdir -p $$(@D)
+	$$(Q)$$(SIMT_C) -c -o $$@ $$<
+build/simt$(1)/%.o: %.cpp
+	$$(call say,CXX,$$<)
+	@mkdir -p $$(@D)
+	$$(Q)$$(SIMT_CXX) -c -o $$@ $$<
+build/simt$(1)/%.o: %.cu
+	$$(call say,CXX,$$<)
+	@mkdir -p $$(@D)
+	$$(Q)$$(SIMT_CXX) -x c++ -c -o $$@ $$<
+build/simt$(1)/machine.a: $(patsubst %,build/simt$(1)/%.o,$(basename $(CUDA_SOURCES) $(SIMT_SHARED) tests/harness.c))
+	@rm -f $$@ && $$(AR) rcsT $$@ $$^
+build/simt$(1)/test_%: build/simt$(1)/tests/simt/test_%.o build/simt$(1)/machine.a $$(BUILD)/internal.a
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CXX) -pthread -o $$@ $$^ $$(LDFLAGS) $$(LIBS) -lm
+endef
+$(foreach width,$(SIMT_WIDTHS),$(eval $(call simt_rules,$(width))))
+.SECONDARY: $(foreach width,$(SIMT_WIDTHS),$(SIMT_TESTS:%.c=build/simt$(width)/%.o))
+
+# With nvcc, still without a GPU: the kernels (and those that try the device header) compile for every architecture of CUDA_ARCHS without a warning.
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),/usr/local/cuda/bin/nvcc)
+CUDA_ARCHS ?= 75 80 86 89 90a 100 120
+CUDA_CHECKED := $(CUDA_SOURCES) $(wildcard tests/simt/*.cu)
+CUDA_OBJECTS := $(foreach arch,$(CUDA_ARCHS),$(CUDA_CHECKED:%.cu=build/cuda-sm_$(arch)/%.o))
+NVCC_FLAGS = -std=c++17 -O2 $(INCLUDES) -Werror all-warnings --fmad=true \
+    -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIC,-fvisibility=hidden
+
+cuda-objects: $(CUDA_OBJECTS)
+define nvcc_rules
+build/cuda-sm_$(1)/%.o: %.cu
+	$$(call say,NVCC,'$$< (sm_$(1))')
+	@mkdir -p $$(@D)
+	$$(Q)$$(NVCC) $$(NVCC_FLAGS) -gencode arch=compute_$(1),code=sm_$(1) -MMD -MP -MF $$(@:.o=.d) -c -o $$@ $$<
+endef
+$(foreach arch,$(CUDA_ARCHS),$(eval $(call nvcc_rules,$(arch))))
+
 # ---- tests ---------------------------------------------------------------------------------------------------
 
 # The runner starts builds of its own, with these variables and its own jobs. One runs at a time in a tree, also when
@@ -314,7 +368,7 @@ clean:
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
--include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')
+-include $(shell find $(wildcard $(BUILD) build/simt* build/cuda-sm_*) /dev/null -name '*.d')
 
 #: libqwen36, an inference library for the Qwen3.6 model family
 #:
@@ -329,6 +383,8 @@ help:
 #:           bench            benchmarks
 #: test      test             installs what is missing, runs all tests
 #:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*
+#:           simt             builds the tests of the CUDA kernels on a SIMT machine, build/simt32/test_*, build/simt64/test_*
+#:           cuda-objects     compiles the CUDA kernels for each of CUDA_ARCHS with NVCC; no GPU is needed
 #:           asan ubsan tsan  the unit tests under a sanitizer (address + undefined, undefined, thread)
 #:           fuzz             each fuzzer for FUZZ_SECONDS
 #:           check-abi        exported names, sizes, offsets, constants, types against the baseline
@@ -338,6 +394,7 @@ help:
 #:
 #: BACKEND=cpu              the backend to build
 #: CC= CXX= CFLAGS= LDFLAGS=    CC=aarch64-linux-gnu-gcc cross-compiles
+#: NVCC= CUDA_ARCHS="80 90a"    for cuda-objects
 #: V=1                      shows the commands
 #: DEPS=check               demo and test never install, but say what to install
 #: prefix= exec_prefix= libdir= includedir= docdir= pkgconfigdir= DESTDIR=    for install

@@ -188,9 +188,18 @@ def scripts(interpreter, *patterns):
     return step
 
 
+def simt():
+    """The CUDA kernels on the SIMT machine, with warps of 32 and of 64 lanes."""
+    built = build("simt")
+    sources = sorted(ROOT.glob("tests/simt/test_*.c"))
+    found = [[ROOT / f"build/simt{width}" / source.stem] for width in (32, 64) for source in sources]
+    return built if built.failed else together(run_program, found)
+
+
 GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")
 STEPS = {
     "unit": unit,
+    "simt": simt,
     "gates": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in GATES)),
     "python": scripts(VENV, "tests/python/test_*.py", "tests/golden/test_*.py"),
     "examples": scripts("sh", "tests/examples/*.sh"),

@@ -7,7 +7,7 @@ from gate import ROOT, check, files, finish, without_comments
 
 PAGES = files("README.md", "lib/README.md", "kernels/README.md", "CONTRIBUTING.md", "docs/*.md", "examples/**/README.md")
 SOURCES = files("include/*.h", *(f"{top}/**/*.{kind}" for top in ("lib", "kernels", "examples", "tests")
-                                  for kind in ("c", "h", "py", "rs", "toml", "sh")))
+                                  for kind in ("c", "h", "cu", "cpp", "py", "rs", "toml", "sh")))
 # Names that belong to others: system calls, third-party functions, wire formats.
 FOREIGN = set("fork malloc calloc realloc free mmap abort exit printf getenv atexit assert signal dlopen main".split())
 

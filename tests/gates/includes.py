@@ -29,7 +29,7 @@ def target(path, name):
 
 
 for top, pattern in ALLOWED.items():
-    for path in files(f"{top}/**/*.[ch]", f"{top}/**/*.cpp"):
+    for path in files(f"{top}/**/*.[ch]", f"{top}/**/*.cpp", f"{top}/**/*.cu"):
         names = [quoted or angled for quoted, angled in INCLUDE.findall(path.read_text())]
         bad = [name for name in names if not re.match(pattern, target(path, name))]
         check(not bad, f"{path.relative_to(ROOT)} includes {', '.join(bad)}")

@@ -11,7 +11,7 @@ FUNCTION_LINES = 60
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 MACHINE_PATH = re.compile(r"""["'\s=(](/(?:work|tmp|home|root|mnt|Users)/[^\s"']*)""")
 sources = files("include/*.h", "lib/**/*.[ch]", "kernels/**/*.[ch]", "examples/**/*.[ch]",
-                "examples/**/*.cpp", "tests/**/*.[ch]")
+                "examples/**/*.cpp", "tests/**/*.[ch]", "kernels/**/*.cu", "tests/**/*.cu", "tests/**/*.cpp")
 others = files("Makefile", ".ci/*", "lib/exports.list", "pkgconfig/*", "examples/**/*.py", "tests/**/*.py",
                "tests/**/*.sh", "kernels/**/*.py")
 

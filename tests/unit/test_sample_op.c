@@ -1,14 +1,11 @@
 /* The operations sample and logprob of every tier of this machine, against the reference backend (full
  * sort, double) and against exact distributions. */
 #include "kernels/reference/reference.h"
-#include "lib/sample/random.h"
 #include "tests/harness.h"
+#include "tests/sample_rows.h"
 #include "tests/views.h"
 
-#include <float.h>
-#include <math.h>
-
-enum { MAX_ROWS = 64, TOP = QWEN36_LOGPROBS_MAX };
+enum { MAX_ROWS = 64 };
 
 static const int32_t tiers[] = {QWEN36_CPU_PORTABLE, QWEN36_CPU_AVX2, QWEN36_CPU_AVX512};
 
@@ -70,132 +67,6 @@ static void sample(bench_backend *b, float *logits, int32_t live, qw_sample_row 
     qw_buffer buffer;
     qw_sample_args args = {test_view(&buffer, logits, MAX_ROWS, b->dims.vocab_size), live, count, rows};
     CHECK_INT(b->backend.ops->sample(&b->backend, &args), QWEN36_OK);
-}
-
-/* Everything off: a plain draw. */
-static qw_sample_row plain_row(void)
-{
-    return (qw_sample_row){.temperature = 1, .top_p = 1, .repetition = 1, .logprobs = -1};
-}
-
-/* ---- random rows ---- */
-
-typedef struct random_source {
-    uint64_t seed, next;
-} random_source;
-
-static double uniform(random_source *r)
-{
-    return qw_draw_uniform(r->seed, 77, r->next++);
-}
-
-static int32_t below(random_source *r, int32_t n)
-{
-    return (int32_t)(uniform(r) * n);
-}
-
-static float normal(random_source *r)
-{
-    return (float)(sqrt(-2 * log(1 - uniform(r))) * cos(6.283185307179586 * uniform(r)));
-}
-
-static void random_logits(random_source *r, float *x, int32_t vocab)
-{
-    const int32_t kind = below(r, 6);
-    const float scale = (float)exp(uniform(r) * 5 - 2);
-    for (int32_t i = 0; i < vocab; i++) {
-        x[i] = normal(r) * scale;
-        if (kind == 1)
-            x[i] = (float)(below(r, 4) - 2); /* many ties, zeros of either sign among them */
-        if (kind == 2 && below(r, 4) != 0)
-            x[i] = -INFINITY;
-        if (kind == 3)
-            x[i] = 1.5F;
-        if (kind == 4 && below(r, 50) == 0)
-            x[i] = below(r, 2) ? FLT_MAX : -FLT_MAX;
-        if (kind == 1 && x[i] == 0 && below(r, 2))
-            x[i] = -0.0F;
-    }
-    x[below(r, vocab)] = 0.5F; /* something finite */
-}
-
-/* What the pointers of a row point to. */
-typedef struct row_data {
-    int32_t tokens[300], bias_token[8], top_token[TOP];
-    float bias[8], top_logprob[TOP];
-    uint32_t bitmask[256];
-} row_data;
-
-static void random_penalties(random_source *r, int32_t vocab, qw_sample_row *row, row_data *data)
-{
-    row->tokens = data->tokens;
-    row->token_count = below(r, 300);
-    row->output_begin = row->token_count > 0 ? below(r, (int32_t)row->token_count + 1) : 0;
-    const int32_t range = below(r, 2) ? vocab : QW_MIN(vocab, 20);
-    for (int i = 0; i < 300; i++)
-        data->tokens[i] = below(r, range);
-    if (below(r, 2))
-        row->repetition = (float)(0.5 + uniform(r));
-    if (below(r, 2))
-        row->presence = (float)(2 * uniform(r) - 1);
-    if (below(r, 2))
-        row->frequency = (float)(uniform(r) - 0.5);
-}
-
-static void random_bias(random_source *r, int32_t vocab, qw_sample_row *row, row_data *data)
-{
-    row->biases = QW_MIN(vocab, 1 + below(r, 8));
-    row->bias_token = data->bias_token;
-    row->bias = data->bias;
-    for (int32_t i = 0; i < row->biases; i++) {
-        data->bias_token[i] = i * (vocab / row->biases);
-        data->bias[i] = below(r, 3) == 0 ? -INFINITY : 3 * normal(r);
-    }
-}
-
-static void random_row(random_source *r, int32_t vocab, qw_sample_row *row, row_data *data)
-{
-    static const float temperatures[] = {0, 0.01F, 0.6F, 0.7F, 1, 1, 2, 50};
-    static const float top_ps[] = {1, 1, 0.95F, 0.8F, 0.5F, 0.1F, 1e-6F, 0.999999F};
-    static const float min_ps[] = {0, 0, 0, 0.05F, 0.5F, 1};
-    const int32_t top_ks[] = {0, 0, 1, 2, 20, 20, 1 + below(r, vocab), vocab, INT32_MAX};
-    *row = plain_row();
-    row->temperature = temperatures[below(r, QW_COUNT_OF(temperatures))];
-    row->top_p = top_ps[below(r, QW_COUNT_OF(top_ps))];
-    row->min_p = min_ps[below(r, QW_COUNT_OF(min_ps))];
-    row->top_k = top_ks[below(r, QW_COUNT_OF(top_ks))];
-    row->uniform = uniform(r);
-    row->logprobs = below(r, TOP + 2) - 1;
-    row->top_token = data->top_token;
-    row->top_logprob = data->top_logprob;
-    if (below(r, 2))
-        random_penalties(r, vocab, row, data);
-    if (below(r, 3) == 0)
-        random_bias(r, vocab, row, data);
-    if (below(r, 3) == 0) {
-        row->bitmask = data->bitmask;
-        for (int i = 0; i < 256; i++)
-            data->bitmask[i] = (uint32_t)(uniform(r) * 4294967296.0) | (below(r, 3) == 0 ? 0xFFFFFFFFU : 0);
-    }
-}
-
-/* ---- against the reference ---- */
-
-static void check_logprob(float actual, float expected)
-{
-    if (actual != expected) /* both may be -infinity */
-        CHECK_MSG(fabs((double)actual - (double)expected) <= 2e-6 * (2 + fabs((double)expected)),
-                  "%.9g, %.9g", (double)actual, (double)expected);
-}
-
-static void check_logprobs(const qw_sample_row *row, const qw_sample_row *expected)
-{
-    check_logprob(row->logprob, expected->logprob);
-    CHECK_INT(row->top_count, expected->top_count);
-    for (int32_t i = 0; i < row->top_count; i++) {
-        CHECK_INT(row->top_token[i], expected->top_token[i]);
-        check_logprob(row->top_logprob[i], expected->top_logprob[i]);
-    }
 }
 
 /* A token may differ where a draw or a cut falls on the rounding of a probability. */

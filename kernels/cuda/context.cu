@@ -1,0 +1,189 @@
+/* The backend's state: opening and closing it, and what a step's batch becomes on the device. */
+#include "kernels/cuda/cuda.h"
+
+#include <string.h>
+
+/* ---- integers through kernel arguments ------------------------------------------------------------------
+ */
+
+enum { PUT_INTS = 256 };
+struct put_block {
+    int32_t value[PUT_INTS];
+};
+
+static QW_KERNEL write_ints(int32_t *to, put_block block, int32_t count)
+{
+    if (static_cast<int>(threadIdx.x) < count)
+        to[threadIdx.x] = block.value[threadIdx.x];
+}
+
+qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, int64_t count)
+{
+    qwen36_status status = QWEN36_OK;
+    for (int64_t begin = 0; begin < count && status == QWEN36_OK; begin += PUT_INTS) {
+        const int64_t part = QW_MIN(int64_t{PUT_INTS}, count - begin);
+        put_block block = {};
+        memcpy(block.value, from + begin, static_cast<size_t>(part) * sizeof *from);
+        status = qw_launch(cuda->stream, write_ints, dim3(1), PUT_INTS, 0, to + begin, block,
+                           static_cast<int32_t>(part));
+    }
+    return status;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------
+ */
+
+static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
+    qw_cuda_mlp_scratch_bytes,    qw_cuda_head_scratch_bytes,      qw_cuda_experts_scratch_bytes,
+    qw_cuda_delta_scratch_bytes,  qw_cuda_attention_scratch_bytes, qw_cuda_logprob_scratch_bytes,
+    qw_cuda_sample_scratch_bytes,
+};
+
+uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)
+{
+    uint64_t most = QW_CUDA_ALIGNMENT;
+    for (size_t i = 0; i < QW_COUNT_OF(scratch_needs); i++)
+        most = QW_MAX(most, scratch_needs[i](config));
+    return most;
+}
+
+static uint64_t tile_bytes(const qw_cuda *cuda)
+{
+    return 2 * static_cast<uint64_t>(cuda->config.max_rows) * sizeof(qw_tile);
+}
+
+static qwen36_status open_parts(qw_cuda *cuda, qwen36_error *error)
+{
+    void *scratch, *tiles, *staging;
+    qwen36_status status = qw_runtime_stream_create(&cuda->stream);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "the device gives no stream");
+    status = qw_runtime_allocate(QW_SPACE_DEVICE, cuda->scratch_bytes, &scratch);
+    if (status != QWEN36_OK)
+        return qw_fail_memory(error, cuda->scratch_bytes);
+    cuda->scratch = static_cast<unsigned char *>(scratch);
+    status = qw_runtime_allocate(QW_SPACE_DEVICE, tile_bytes(cuda), &tiles);
+    if (status != QWEN36_OK)
+        return qw_fail_memory(error, tile_bytes(cuda));
+    cuda->device_tiles = static_cast<qw_tile *>(tiles);
+    status = qw_runtime_allocate(QW_SPACE_HOST, tile_bytes(cuda), &staging);
+    if (status != QWEN36_OK)
+        return qw_fail_memory(error, tile_bytes(cuda));
+    cuda->staging = static_cast<qw_tile *>(staging);
+    status = qw_cuda_experts_open(cuda);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "no memory for the tables of experts");
+    return QWEN36_OK;
+}
+
+void qw_cuda_destroy(qw_backend *backend)
+{
+    qw_cuda *cuda = qw_cuda_of(backend);
+    if (cuda == nullptr)
+        return;
+    qw_cuda_experts_close(cuda);
+    qw_runtime_free(QW_SPACE_HOST, cuda->staging);
+    qw_runtime_free(QW_SPACE_DEVICE, cuda->device_tiles);
+    qw_runtime_free(QW_SPACE_DEVICE, cuda->scratch);
+    qw_runtime_stream_destroy(cuda->stream);
+    qw_free(cuda->allocator, cuda);
+    *backend = {};
+}
+
+qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_profile *profile,
+                             qw_backend *out, qwen36_error *error)
+{
+    *out = {};
+    if (profile->warp_width != QW_WARP)
+        return qw_fail(error, QWEN36_ERROR_DEVICE, "the device has warps of %d lanes, this build is for %d",
+                       profile->warp_width, static_cast<int>(QW_WARP));
+    qw_cuda *cuda = static_cast<qw_cuda *>(qw_alloc(config->allocator, 1, sizeof *cuda));
+    if (cuda == nullptr)
+        return qw_fail_memory(error, sizeof *cuda);
+    cuda->allocator = config->allocator;
+    cuda->config = *config;
+    cuda->dims = *config->dims;
+    cuda->profile = *profile;
+    cuda->scratch_bytes = qw_cuda_scratch_bytes(config);
+    out->self = cuda;
+    const qwen36_status status = open_parts(cuda, error);
+    if (status != QWEN36_OK)
+        qw_cuda_destroy(out);
+    return status;
+}
+
+/* ---- a step
+ * ------------------------------------------------------------------------------------------------ */
+
+/* Cuts a segment's rows into tiles of at most `most` rows. */
+static int32_t cut_rows(qw_tile *out, int32_t segment, const qw_segment *s, int32_t most)
+{
+    int32_t count = 0;
+    for (int32_t begin = 0; begin < s->row_count; begin += most) {
+        const int32_t rows = QW_MIN(most, s->row_count - begin);
+        out[count++] = {segment, s->row_begin + begin, rows, begin + rows == s->row_count};
+    }
+    return count;
+}
+
+/* Chunks end at absolute multiples of 64 tokens, where a state is stored, and with the segment. */
+static int32_t cut_chunks(qw_tile *out, int32_t segment, const qw_segment *s, const qw_state_write *write)
+{
+    int32_t count = 0, next = s->write_begin;
+    const int32_t writes_end = s->write_begin + s->write_count;
+    for (int32_t begin = 0, rows; begin < s->row_count; begin += rows) {
+        rows = QW_MIN(int32_t{QW_KV_BLOCK} - (s->position + begin) % QW_KV_BLOCK, s->row_count - begin);
+        while (next < writes_end && write[next].row < s->row_begin + begin)
+            next++;
+        if (next < writes_end)
+            rows = QW_MIN(rows, write[next].row + 1 - s->row_begin - begin);
+        out[count++] = {segment, s->row_begin + begin, rows, begin + rows == s->row_count};
+    }
+    return count;
+}
+
+static qw_attention_plan plan_attention(const qw_cuda *cuda, const qw_batch *batch)
+{
+    qw_attention_shape shape = {};
+    shape.rows = batch->rows;
+    shape.sequences = batch->segments;
+    shape.heads = cuda->dims.heads;
+    shape.kv_heads = cuda->dims.kv_heads;
+    shape.head_dim = cuda->dims.head_dim;
+    shape.kv_dtype = cuda->config.kv_dtype;
+    shape.partial_bytes = static_cast<int64_t>(qw_cuda_attention_scratch_bytes(&cuda->config));
+    for (int32_t s = 0; s < batch->segments; s++) {
+        const qw_segment *segment = &batch->segment[s];
+        shape.longest = QW_MAX(shape.longest, int64_t{segment->position} + segment->row_count);
+        shape.longest_rows = QW_MAX(shape.longest_rows, segment->row_count);
+    }
+    return qw_plan_attention(&cuda->profile, &shape);
+}
+
+qwen36_status qw_cuda_step_begin(qw_backend *backend, const qw_batch *batch)
+{
+    qw_cuda *cuda = qw_cuda_of(backend);
+    qw_cuda_tables *t = &cuda->tables;
+    const int32_t most = cuda->config.max_rows;
+    *t = {};
+    if (batch->rows > most)
+        return QWEN36_ERROR_INTERNAL;
+    t->attention = plan_attention(cuda, batch);
+    for (int32_t s = 0; s < batch->segments; s++) {
+        const qw_segment *segment = &batch->segment[s];
+        t->attention_tiles += cut_rows(cuda->staging + t->attention_tiles, s, segment, t->attention.rows);
+        t->chunks += cut_chunks(cuda->staging + most + t->chunks, s, segment, batch->state_write);
+    }
+    t->attention_tile = cuda->device_tiles;
+    t->chunk = cuda->device_tiles + most;
+    qwen36_status status =
+        qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging, tile_bytes(cuda));
+    if (status == QWEN36_OK && batch->device->base != batch->host)
+        status = qw_runtime_upload(cuda->stream, batch->device->base, batch->host, batch->bytes);
+    return status;
+}
+
+qwen36_status qw_cuda_step_end(qw_backend *backend)
+{
+    return qw_runtime_wait(qw_cuda_of(backend)->stream);
+}

@@ -1,0 +1,281 @@
+/* The gated delta rule in chunks of up to 64 rows (WY form; kernels/reference/delta_chunked.c has it in plain
+ * loops). With G_i = g_1 + ... + g_i inside a chunk and D_ij = e^(G_i - G_j): delta_solve, all chunks at
+ * once:  A_ij = beta_i (k_i k_j) D_ij, j < i;  P_ij = (q_i k_j) D_ij, j <= i (I + A) U = diag(beta) V;  (I +
+ * A) W = diag(beta e^G) K delta_chunks, one after another:  V' = U - W S;  O_i = e^G_i q_i S + sum_j P_ij
+ * V'_j S = e^G_n S + sum_j e^(G_n - G_j) k_j V'_j^T Exponents are differences before they are raised. Chunks
+ * end at absolute multiples of 64 tokens, where a state is stored, and with the segment, so a cut of a prompt
+ * at such a multiple changes nothing. */
+#ifndef QW_CUDA_DELTA_CHUNKED_H
+#define QW_CUDA_DELTA_CHUNKED_H
+
+#include "kernels/cuda/state.h"
+
+enum {
+    QW_DELTA_CHUNK = QW_KV_BLOCK,
+    QW_DELTA_CHUNKED_FROM = 16, /* rows of a segment; below, the steps are fewer than the chunk's work */
+    QW_DELTA_THREADS = 256,
+    QW_DELTA_COLUMNS = 32, /* of S, in a block of delta_chunks */
+    QW_DELTA_DEPTH = 32,   /* of dk, or of j, in a tile of shared memory */
+    QW_DELTA_PITCH = 33,
+    QW_DELTA_A_PITCH = 65
+};
+
+struct delta_job {
+    const float *c; /* q [nk,dk] ‖ k [nk,dk] ‖ v [nv,dv] */
+    float *o;
+    int64_t c_stride, o_stride;
+    int32_t nk, nv, dk, dv;
+    int32_t chunked_from;
+    qw_device_state state;
+    const qw_segment *segment;
+    const qw_state_write *write;
+    float2 *norm; /* [R,nk] factors of q and of k */
+    float2 *gate; /* [R,nv] g and beta */
+    float *u, *w; /* [R,nv,dv], [R,nv,dk] */
+    float *p;     /* [R,nv,64] */
+};
+
+QW_DEVICE bool qw_delta_is_chunked(const delta_job &j, const qw_segment &s)
+{
+    return s.row_count >= j.chunked_from;
+}
+
+static inline int64_t qw_delta_solve_shared()
+{
+    return 4 * (2 * QW_DELTA_CHUNK * QW_DELTA_PITCH + QW_DELTA_CHUNK * QW_DELTA_A_PITCH + 2 * QW_DELTA_CHUNK);
+}
+
+static inline int64_t qw_delta_chunks_shared(int64_t dk)
+{
+    return 4 * (dk * QW_DELTA_COLUMNS + QW_DELTA_CHUNK * (QW_DELTA_COLUMNS + QW_DELTA_PITCH + 1));
+}
+
+/* G of a chunk's rows in order; that of the last row beyond them. By one thread: 64 additions in one order.
+ */
+QW_DEVICE void qw_delta_sum_gates(const delta_job &j, int row, int count, int head, qw_shared<float> g)
+{
+    if (qw_thread() != 0)
+        return;
+    float sum = 0;
+    for (int i = 0; i < QW_DELTA_CHUNK; i++) {
+        if (i < count)
+            sum += j.gate[(row + i) * j.nv + head].x;
+        g[i] = sum;
+    }
+}
+
+/* tile[i][d] = scale_i * from[i][first + d] for a chunk's rows, zeros outside. */
+template <typename F>
+QW_DEVICE void qw_delta_load(qw_shared<float> tile, int count, int first, int width, F element)
+{
+    for (int i = qw_thread(); i < QW_DELTA_CHUNK * QW_DELTA_DEPTH; i += QW_DELTA_THREADS) {
+        const int r = i / QW_DELTA_DEPTH, d = i % QW_DELTA_DEPTH;
+        tile[r * QW_DELTA_PITCH + d] = r < count && first + d < width ? element(r, first + d) : 0.0F;
+    }
+}
+
+/* ---- delta_solve: a block per chunk and value head
+ * ------------------------------------------------------------- */
+
+/* One column of U or W by forward substitution, the column in registers. */
+template <typename F>
+QW_DEVICE void qw_delta_substitute(qw_shared<float> a, int count, F right_side, float *out, int64_t stride)
+{
+    float x[QW_DELTA_CHUNK];
+    QW_UNROLL
+    for (int i = 0; i < QW_DELTA_CHUNK; i++) {
+        if (i < count) {
+            float value = right_side(i);
+            QW_UNROLL
+            for (int j = 0; j < i; j++)
+                value -= static_cast<float>(a[i * QW_DELTA_A_PITCH + j]) * x[j];
+            x[i] = value;
+            out[i * stride] = value;
+        }
+    }
+}
+
+static QW_KERNEL delta_solve(delta_job j, const qw_tile *chunks)
+{
+    const qw_tile chunk = chunks[blockIdx.x];
+    if (!qw_delta_is_chunked(j, j.segment[chunk.segment]))
+        return;
+    const int head = static_cast<int>(blockIdx.y), key_head = head / (j.nv / j.nk), count = chunk.row_count;
+    const int row = chunk.row_begin, tile = QW_DELTA_CHUNK * QW_DELTA_PITCH;
+    qw_shared_arena arena;
+    const qw_shared<float> qs = arena.take<float>(tile), ks = arena.take<float>(tile);
+    const qw_shared<float> a = arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_A_PITCH);
+    const qw_shared<float> g = arena.take<float>(QW_DELTA_CHUNK), beta = arena.take<float>(QW_DELTA_CHUNK);
+    auto q_at = [&](int i, int d) {
+        return j.c[(row + i) * j.c_stride + key_head * j.dk + d] * j.norm[(row + i) * j.nk + key_head].x;
+    };
+    auto k_at = [&](int i, int d) {
+        return j.c[(row + i) * j.c_stride + (j.nk + key_head) * j.dk + d] *
+               j.norm[(row + i) * j.nk + key_head].y;
+    };
+    qw_delta_sum_gates(j, row, count, head, g);
+    for (int i = qw_thread(); i < QW_DELTA_CHUNK; i += QW_DELTA_THREADS)
+        beta[i] = i < count ? j.gate[(row + i) * j.nv + head].y : 0.0F;
+    const int r = qw_thread() / 16 * 4, s = qw_thread() % 16 * 4;
+    float kk[4][4] = {}, qk[4][4] = {};
+    for (int first = 0; first < j.dk; first += QW_DELTA_DEPTH) {
+        qw_block_sync();
+        qw_delta_load(qs, count, first, j.dk, q_at);
+        qw_delta_load(ks, count, first, j.dk, k_at);
+        qw_block_sync();
+        for (int d = 0; d < QW_DELTA_DEPTH; d++) {
+            float right[4];
+            for (int m = 0; m < 4; m++)
+                right[m] = ks[(s + m) * QW_DELTA_PITCH + d];
+            for (int i = 0; i < 4; i++) {
+                const float k = ks[(r + i) * QW_DELTA_PITCH + d], q = qs[(r + i) * QW_DELTA_PITCH + d];
+                for (int m = 0; m < 4; m++) {
+                    kk[i][m] += k * right[m];
+                    qk[i][m] += q * right[m];
+                }
+            }
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        for (int m = 0; m < 4; m++) {
+            const int at = r + i, before = s + m;
+            const float decay =
+                before <= at ? expf(static_cast<float>(g[at]) - static_cast<float>(g[before])) : 0.0F;
+            a[at * QW_DELTA_A_PITCH + before] =
+                before < at ? static_cast<float>(beta[at]) * kk[i][m] * decay : 0.0F;
+            if (at < count)
+                j.p[((row + at) * int64_t{j.nv} + head) * QW_DELTA_CHUNK + before] = qk[i][m] * decay;
+        }
+    qw_block_sync();
+    for (int column = qw_thread(); column < j.dv; column += QW_DELTA_THREADS)
+        qw_delta_substitute(
+            a, count,
+            [&](int i) {
+                return beta[i] * j.c[(row + i) * j.c_stride + 2 * j.nk * j.dk + head * j.dv + column];
+            },
+            j.u + (row * int64_t{j.nv} + head) * j.dv + column, int64_t{j.nv} * j.dv);
+    /* The threads that the columns of U leave free begin with those of W. */
+    const int offset = j.dv % QW_DELTA_THREADS,
+              me = (qw_thread() + QW_DELTA_THREADS - offset) % QW_DELTA_THREADS;
+    for (int column = me; column < j.dk; column += QW_DELTA_THREADS)
+        qw_delta_substitute(
+            a, count, [&](int i) { return beta[i] * expf(g[i]) * k_at(i, column); },
+            j.w + (row * int64_t{j.nv} + head) * j.dk + column, int64_t{j.nv} * j.dk);
+}
+
+/* ---- delta_chunks: a block per 32 columns of S, value head and segment
+ * ------------------------------------------- */
+
+/* A thread's sums for its column and 8 rows, one in 8: sum[m] += tile[row][d] * right[d][column]. */
+enum { QW_DELTA_ROWS = QW_DELTA_CHUNK * QW_DELTA_COLUMNS / QW_DELTA_THREADS, QW_DELTA_ROW_STEP = 8 };
+static_assert(QW_DELTA_ROWS == 8 && QW_DELTA_THREADS / QW_DELTA_COLUMNS == QW_DELTA_ROW_STEP,
+              "rows of a thread");
+
+QW_DEVICE void qw_delta_accumulate(float (&sum)[QW_DELTA_ROWS], qw_shared<float> tile, qw_shared<float> right,
+                                   int depth)
+{
+    const int column = qw_thread() % QW_DELTA_COLUMNS, row = qw_thread() / QW_DELTA_COLUMNS;
+    for (int d = 0; d < depth; d++) {
+        const float x = right[d * QW_DELTA_COLUMNS + column];
+        QW_UNROLL
+        for (int m = 0; m < QW_DELTA_ROWS; m++)
+            sum[m] += tile[(row + m * QW_DELTA_ROW_STEP) * QW_DELTA_PITCH + d] * x;
+    }
+}
+
+/* sum[m] += sum_d element(row, d) * right[d][column], by tiles of 32 of d. */
+template <typename F>
+QW_DEVICE void qw_delta_product(float (&sum)[QW_DELTA_ROWS], qw_shared<float> tile, qw_shared<float> right,
+                                int count, int width, F element)
+{
+    for (int first = 0; first < width; first += QW_DELTA_DEPTH) {
+        const int depth = width - first < QW_DELTA_DEPTH ? width - first : int{QW_DELTA_DEPTH};
+        qw_block_sync();
+        qw_delta_load(tile, count, first, width, element);
+        qw_block_sync();
+        qw_delta_accumulate(sum, tile, right.at(first * QW_DELTA_COLUMNS), depth);
+    }
+}
+
+static QW_KERNEL delta_chunks(delta_job j)
+{
+    const qw_segment s = j.segment[blockIdx.z];
+    if (!qw_delta_is_chunked(j, s))
+        return;
+    qw_shared_arena arena;
+    const qw_shared<float> state = arena.take<float>(j.dk * QW_DELTA_COLUMNS);
+    const qw_shared<float> change = arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_COLUMNS);
+    const qw_shared<float> tile = arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_PITCH);
+    const qw_shared<float> g = arena.take<float>(QW_DELTA_CHUNK);
+    const int head = static_cast<int>(blockIdx.y), key_head = head / (j.nv / j.nk);
+    const int local = qw_thread() % QW_DELTA_COLUMNS, first_row = qw_thread() / QW_DELTA_COLUMNS;
+    const int column = static_cast<int>(blockIdx.x) * QW_DELTA_COLUMNS + local;
+    const bool live = column < j.dv;
+    const int64_t begin = int64_t{head} * j.dk * j.dv + column;
+    for (int e = first_row; e < j.dk;
+         e += QW_DELTA_ROW_STEP) /* a thread's own elements until the next barrier */
+        state[e * QW_DELTA_COLUMNS + local] =
+            live && s.state_read >= 0 ? qw_slot(j.state, s.state_read)[begin + int64_t{e} * j.dv] : 0.0F;
+    int next = s.write_begin;
+    const int writes_end = s.write_begin + s.write_count;
+    for (int done = 0, count; done < s.row_count; done += count) {
+        const int row = s.row_begin + done, left = s.row_count - done;
+        count = QW_DELTA_CHUNK - (s.position + done) % QW_DELTA_CHUNK;
+        count = count < left ? count : left;
+        if (next < writes_end && j.write[next].row + 1 - row < count)
+            count = j.write[next].row + 1 - row;
+        const int64_t at = row * int64_t{j.nv} + head;
+        qw_block_sync(); /* the chunk before is done with g and change */
+        qw_delta_sum_gates(j, row, count, head, g);
+        float sum[QW_DELTA_ROWS] = {};
+        qw_delta_product(sum, tile, state, count, j.dk,
+                         [&](int i, int d) { return j.w[(at + int64_t{i} * j.nv) * j.dk + d]; });
+        QW_UNROLL
+        for (int m = 0; m < QW_DELTA_ROWS; m++) {
+            const int i = first_row + m * QW_DELTA_ROW_STEP;
+            const float u = i < count && live ? j.u[(at + int64_t{i} * j.nv) * j.dv + column] : 0.0F;
+            change[i * QW_DELTA_COLUMNS + local] = i < count ? u - sum[m] : 0.0F;
+            sum[m] = 0;
+        }
+        qw_delta_product(sum, tile, state, count, j.dk, [&](int i, int d) {
+            return j.c[(row + i) * j.c_stride + key_head * j.dk + d] * j.norm[(row + i) * j.nk + key_head].x;
+        });
+        QW_UNROLL
+        for (int m = 0; m < QW_DELTA_ROWS; m++)
+            sum[m] *= expf(g[first_row + m * QW_DELTA_ROW_STEP]);
+        qw_delta_product(sum, tile, change, count, QW_DELTA_CHUNK,
+                         [&](int i, int d) { return j.p[(at + int64_t{i} * j.nv) * QW_DELTA_CHUNK + d]; });
+        const float last = g[QW_DELTA_CHUNK - 1];
+        qw_block_sync(); /* all have read the changes */
+        QW_UNROLL
+        for (int m = 0; m < QW_DELTA_ROWS; m++) {
+            const int i = first_row + m * QW_DELTA_ROW_STEP;
+            if (i < count && live)
+                j.o[(row + i) * j.o_stride + head * j.dv + column] = sum[m];
+            change[i * QW_DELTA_COLUMNS + local] *= expf(last - static_cast<float>(g[i]));
+        }
+        for (int first = 0; first < j.dk; first += QW_DELTA_DEPTH) {
+            qw_block_sync();
+            qw_delta_load(tile, count, first, j.dk, [&](int i, int d) {
+                return j.c[(row + i) * j.c_stride + (j.nk + key_head) * j.dk + d] *
+                       j.norm[(row + i) * j.nk + key_head].y;
+            });
+            qw_block_sync();
+            for (int e = first_row; e < QW_DELTA_DEPTH && first + e < j.dk; e += QW_DELTA_ROW_STEP) {
+                const int place = (first + e) * QW_DELTA_COLUMNS + local;
+                float value = expf(last) * state[place];
+                for (int i = 0; i < QW_DELTA_CHUNK; i++)
+                    value += tile[i * QW_DELTA_PITCH + e] * change[i * QW_DELTA_COLUMNS + local];
+                state[place] = value;
+            }
+        }
+        for (; next < writes_end && j.write[next].row == row + count - 1; next++) {
+            float *to = qw_slot(j.state, j.write[next].slot) + begin;
+            for (int e = first_row; e < j.dk; e += QW_DELTA_ROW_STEP) /* what this thread wrote itself */
+                if (live)
+                    to[int64_t{e} * j.dv] = state[e * QW_DELTA_COLUMNS + local];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* linear, mlp and head: products of all rows with one weight each (product.h). */
+#include "kernels/cuda/product.h"
+
+static bool aligned_16(const void *base, int64_t stride_bytes)
+{
+    return reinterpret_cast<uintptr_t>(base) % 16 == 0 && stride_bytes % 16 == 0;
+}
+
+static qw_product product_of(const qw_view &x, const qw_view &w, const qw_view &y)
+{
+    const int32_t size = qw_dtype_size(w.dtype);
+    qw_product p = {};
+    p.x = qw_data<const float>(x);
+    p.y = qw_data<float>(y);
+    p.x_stride = x.stride[0];
+    p.y_stride = y.stride[0];
+    p.w_stride = w.stride[0];
+    p.rows = static_cast<int32_t>(x.shape[0]);
+    p.depth = static_cast<int32_t>(w.shape[1]);
+    p.columns = static_cast<int32_t>(w.shape[0]);
+    p.aligned = aligned_16(p.x, p.x_stride * 4) && aligned_16(qw_data<const char>(w), p.w_stride * size);
+    return p;
+}
+
+template <typename W, bool DUAL>
+static qwen36_status issue(const qw_cuda *cuda, const qw_product &p, const qw_view &w, const qw_view *up)
+{
+    const qw_product_shape shape = {p.rows, p.depth, p.columns, w.dtype, p.aligned};
+    const int32_t row = qw_plan_product(&cuda->profile, &shape);
+    const W *weight = qw_data<const W>(w), *second = DUAL ? qw_data<const W>(*up) : nullptr;
+    const unsigned tiles = qw_blocks(p.rows, QW_TILE_ROWS);
+    if (row == QW_PRODUCT_FEW)
+        return qw_launch_few<W, DUAL>(cuda->stream, p, weight, second);
+    qwen36_status status = QWEN36_ERROR_DEVICE;
+    if (row == QW_PRODUCT_MATRIX)
+        status = qw_launch_matrix<DUAL>(cuda->stream, p, {}, tiles, qw_data<const qw_bf16>(w),
+                                        DUAL ? qw_data<const qw_bf16>(*up) : nullptr);
+    if (status == QWEN36_ERROR_DEVICE)
+        status = qw_launch_tiles<W, DUAL>(cuda->stream, QW_PRODUCT_TILED, p, {}, tiles, weight, second);
+    return status;
+}
+
+static qwen36_status multiply(const qw_cuda *cuda, const qw_product &p, const qw_view &w)
+{
+    return qw_with_weight(w.dtype, [=](auto type) {
+        typedef typename decltype(type)::element W;
+        return issue<W, false>(cuda, p, w, nullptr);
+    });
+}
+
+/* y = silu(x gate^T) * (x up^T) */
+static qwen36_status multiply_dual(const qw_cuda *cuda, const qw_product &p, const qw_view &gate,
+                                   const qw_view &up)
+{
+    if (up.dtype != gate.dtype || up.stride[0] != gate.stride[0])
+        return QWEN36_ERROR_INTERNAL;
+    qw_product both = p;
+    both.aligned = p.aligned && aligned_16(qw_data<const char>(up), 0);
+    return qw_with_weight(gate.dtype, [&](auto type) {
+        typedef typename decltype(type)::element W;
+        return issue<W, true>(cuda, both, gate, &up);
+    });
+}
+
+qwen36_status qw_cuda_linear(qw_backend *backend, const qw_linear_args *args)
+{
+    const qw_cuda *cuda = qw_cuda_of(backend);
+    qwen36_status status = QWEN36_OK;
+    for (int32_t p = 0; p < args->parts && status == QWEN36_OK; p++)
+        status = multiply(cuda, product_of(args->x, args->w[p], args->y[p]), args->w[p]);
+    return status;
+}
+
+/* ---- mlp ----------------------------------------------------------------------------------------------- */
+
+/* scale[r] = sigmoid(w x[r]): a block per row. */
+template <typename W>
+static QW_KERNEL gate_rows(const float *x, int64_t x_stride, const W *w, int32_t depth, float *scale)
+{
+    float sum = 0;
+    for (int k = qw_thread(); k < depth; k += qw_threads())
+        sum += qw_to_float(w[k]) * x[blockIdx.x * x_stride + k];
+    sum = qw_block_sum(sum);
+    if (qw_thread() == 0)
+        scale[blockIdx.x] = qw_sigmoid(sum);
+}
+
+static qwen36_status issue_row_gate(const qw_cuda *cuda, const qw_mlp_args *args, float *scale)
+{
+    const qw_stream stream = cuda->stream;
+    return qw_with_weight(args->row_gate.dtype, [=](auto type) {
+        typedef typename decltype(type)::element W;
+        return qw_launch(stream, gate_rows<W>, dim3(static_cast<unsigned>(args->x.shape[0])), QW_FEW_THREADS,
+                         0, qw_data<const float>(args->x), args->x.stride[0],
+                         qw_data<const W>(args->row_gate), static_cast<int32_t>(args->x.shape[1]), scale);
+    });
+}
+
+/* Scratch: hidden [R,I], scale [R]. */
+static uint64_t mlp_scratch(unsigned char *base, int64_t rows, int64_t width, float **hidden, float **scale)
+{
+    qw_cuda_scratch scratch = {base, 0};
+    *hidden = scratch.take<float>(rows * ((width + 3) / 4 * 4));
+    *scale = scratch.take<float>(rows);
+    return scratch.used;
+}
+
+uint64_t qw_cuda_mlp_scratch_bytes(const qw_backend_config *config)
+{
+    float *hidden, *scale;
+    const int32_t width = QW_MAX(config->dims->intermediate, config->dims->shared_size);
+    return mlp_scratch(nullptr, config->max_rows, width, &hidden, &scale);
+}
+
+qwen36_status qw_cuda_mlp(qw_backend *backend, const qw_mlp_args *args)
+{
+    const qw_cuda *cuda = qw_cuda_of(backend);
+    const int64_t rows = args->x.shape[0], width = args->gate.shape[0], pitch = (width + 3) / 4 * 4;
+    float *hidden, *scale;
+    if (mlp_scratch(cuda->scratch, rows, width, &hidden, &scale) > cuda->scratch_bytes)
+        return QWEN36_ERROR_INTERNAL;
+    const qw_buffer buffer = {hidden, 0, QW_SPACE_DEVICE, 0};
+    const qw_view h = {&buffer, 0, QW_F32, 2, {rows, width, 1}, {pitch, 1, 1}};
+    qwen36_status status = multiply_dual(cuda, product_of(args->x, args->gate, h), args->gate, args->up);
+    if (status == QWEN36_OK && qw_present(args->row_gate))
+        status = issue_row_gate(cuda, args, scale);
+    if (status != QWEN36_OK)
+        return status;
+    qw_product down = product_of(h, args->down, args->y);
+    down.scale = qw_present(args->row_gate) ? scale : nullptr;
+    down.accumulate = args->accumulate;
+    return multiply(cuda, down, args->down);
+}
+
+/* ---- head ---------------------------------------------------------------------------------------------- */
+
+/* -infinity from column `live` on, in the rows written. */
+static QW_KERNEL fill_dead(float *y, int64_t stride, const int32_t *row, int32_t live, int32_t columns)
+{
+    float *to = y + row[blockIdx.x] * stride;
+    for (int c = live + qw_thread(); c < columns; c += qw_threads())
+        to[c] = -QW_INFINITY;
+}
+
+uint64_t qw_cuda_head_scratch_bytes(const qw_backend_config *config)
+{
+    return 2 * (static_cast<uint64_t>(config->max_head_rows) * sizeof(int32_t) + QW_CUDA_ALIGNMENT);
+}
+
+qwen36_status qw_cuda_head(qw_backend *backend, const qw_head_args *args)
+{
+    qw_cuda *cuda = qw_cuda_of(backend);
+    if (args->count > cuda->config.max_head_rows)
+        return QWEN36_ERROR_INTERNAL;
+    if (args->count == 0)
+        return QWEN36_OK;
+    qw_cuda_scratch scratch = {cuda->scratch, 0};
+    int32_t *in = scratch.take<int32_t>(args->count), *out = scratch.take<int32_t>(args->count);
+    qwen36_status status = qw_cuda_put_ints(cuda, in, args->in_row, args->count);
+    if (status == QWEN36_OK)
+        status = qw_cuda_put_ints(cuda, out, args->out_row, args->count);
+    if (status != QWEN36_OK)
+        return status;
+    qw_product p = product_of(args->x, args->w, args->logits);
+    p.x_row = in;
+    p.y_row = out;
+    p.rows = args->count;
+    p.columns = args->live;
+    status = multiply(cuda, p, args->w);
+    const int32_t columns = static_cast<int32_t>(args->logits.shape[1]);
+    if (status != QWEN36_OK || args->live == columns)
+        return status;
+    return qw_launch(cuda->stream, fill_dead, dim3(static_cast<unsigned>(args->count)), QW_FEW_THREADS, 0,
+                     p.y, p.y_stride, out, args->live, columns);
+}

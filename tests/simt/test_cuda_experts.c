@@ -1,0 +1,139 @@
+/* The router and the routed experts, direct and sorted, against the reference. */
+#include "tests/simt/ops.h"
+
+static void route_case(int32_t experts, int32_t k, int32_t rows, int32_t ties)
+{
+    const qw_dims dims = {.experts = experts, .top_k = k};
+    const size_t count = (size_t)(experts * rows), chosen = (size_t)(k * rows);
+    pair p;
+    pair_open(&p, &dims, 0, rows, 64, QW_F32);
+    float *logits = floats(count, 3), *weights = blank(chosen), *expected = blank(chosen);
+    int32_t *ids = calloc(chosen, 4), *expected_ids = calloc(chosen, 4);
+    for (size_t i = 0; i < count; i++)
+        logits[i] = ties ? floorf(logits[i] * 3) : 5 * logits[i];
+    qw_buffer b[5];
+    qw_view id_view = test_view_of(&b[1], ids, QW_I32, rows, k);
+    qw_route_args args = {test_view(&b[0], logits, rows, experts), id_view,
+                          test_view(&b[2], weights, rows, k)};
+    CHECK_RAN(qw_cuda_route(&p.cuda, &args));
+    args.ids = test_view_of(&b[3], expected_ids, QW_I32, rows, k);
+    args.weights = test_view(&b[4], expected, rows, k);
+    p.judge.ops->route(&p.judge, &args);
+    for (size_t i = 0; i < chosen; i++)
+        CHECK_INT(ids[i], expected_ids[i]);
+    check_close(weights, expected, chosen, 1e-6, "route");
+    pair_close(&p);
+    free(logits), free(weights), free(expected), free(ids), free(expected_ids);
+}
+
+TEST(cuda_experts, route)
+{
+    route_case(8, 2, 3, 0);
+    route_case(256, 8, 4, 0);
+    route_case(256, 8, 4, 1);
+    route_case(129, 64, 2, 1);
+    route_case(5, 5, 2, 1);
+}
+
+/* A router that saw a NaN still names experts that exist, each once. */
+TEST(cuda_experts, route_of_nan)
+{
+    const qw_dims dims = {.experts = 200, .top_k = 8};
+    pair p;
+    float logits[200], weights[8];
+    int32_t ids[8];
+    pair_open(&p, &dims, 0, 1, 64, QW_F32);
+    for (int i = 0; i < 200; i++)
+        logits[i] = i % 3 == 0 ? NAN : -INFINITY;
+    qw_buffer b[3];
+    const qw_route_args args = {test_view(&b[0], logits, 1, 200), test_view_of(&b[1], ids, QW_I32, 1, 8),
+                                test_view(&b[2], weights, 1, 8)};
+    CHECK_RAN(qw_cuda_route(&p.cuda, &args));
+    for (int i = 0; i < 8; i++) {
+        CHECK(ids[i] >= 0 && ids[i] < 200);
+        for (int j = 0; j < i; j++)
+            CHECK(ids[i] != ids[j]);
+    }
+    pair_close(&p);
+}
+
+typedef struct case_of {
+    int32_t device, dtype, experts, k, rows, hidden, width, crowded, row; /* row: of the plan's table */
+    double bound;
+} case_of;
+
+static void experts_case(const case_of *c)
+{
+    const qw_dims dims = {.layers = 1,
+                          .hidden = c->hidden,
+                          .is_moe = 1,
+                          .experts = c->experts,
+                          .top_k = c->k,
+                          .expert_size = c->width};
+    const size_t count = (size_t)(c->rows * c->hidden), pairs = (size_t)(c->rows * c->k);
+    const size_t each = (size_t)(c->hidden * c->width), size = (size_t)qw_dtype_size(c->dtype);
+    pair p;
+    pair_open(&p, &dims, c->device, c->rows, 64, QW_F32);
+    float *x = floats(count, 1), *weights = floats(pairs, 2), *y = blank(count), *expected = blank(count);
+    char *w = numbers(c->dtype, 3 * each * (size_t)c->experts, 4, 0);
+    int32_t *ids = calloc(pairs, 4);
+    for (size_t i = 0; i < pairs; i++) { /* distinct within a row; crowded: all rows want the same few */
+        const size_t row = i / (size_t)c->k, choice = i % (size_t)c->k;
+        ids[i] = (int32_t)((choice * 3 + (c->crowded ? 1 : row * 5)) % (size_t)c->experts);
+    }
+    qw_buffer b[5], weight_buffer = {w, 0, QW_SPACE_DEVICE, 0};
+    qw_expert_view *expert = calloc((size_t)c->experts, sizeof *expert);
+    for (int32_t e = 0; e < c->experts; e++)
+        for (int m = 0; m < 3; m++) {
+            const int32_t rows = m < 2 ? c->width : c->hidden, columns = m < 2 ? c->hidden : c->width;
+            qw_view *view = m == 0 ? &expert[e].gate : m == 1 ? &expert[e].up : &expert[e].down;
+            *view = (qw_view){&weight_buffer,  (int64_t)((size_t)(e * 3 + m) * each * size),
+                              c->dtype,        2,
+                              {rows, columns}, {columns, 1}};
+        }
+    qw_experts_args args = {.x = test_view(&b[0], x, c->rows, c->hidden),
+                            .ids = test_view_of(&b[1], ids, QW_I32, c->rows, c->k),
+                            .weights = test_view(&b[2], weights, c->rows, c->k),
+                            .experts = c->experts,
+                            .expert = expert,
+                            .y = test_view(&b[3], expected, c->rows, c->hidden)};
+    CHECK_INT(p.judge.ops->experts(&p.judge, &args), QWEN36_OK);
+    args.y = test_view(&b[4], y, c->rows, c->hidden);
+    const qw_device_profile profile = profile_of(c->device);
+    const qw_experts_shape shape = {c->rows,  c->k,     c->experts,           c->hidden,
+                                    c->width, c->dtype, each * size % 16 == 0};
+    CHECK_INT(qw_plan_experts(&profile, &shape), c->row);
+    for (int twice = 0; twice < 2; twice++) { /* the second time the table is known */
+        CHECK_RAN(qw_cuda_experts(&p.cuda, &args));
+        check_close(y, expected, count, c->bound, "experts");
+    }
+    pair_close(&p);
+    free(x), free(weights), free(y), free(expected), free(w), free(ids), free(expert);
+}
+
+TEST(cuda_experts, direct)
+{
+    const case_of cases[] = {
+        {0, QW_BF16, 8, 2, 1, 48, 40, 0, QW_EXPERTS_DIRECT, 3e-6},
+        {0, QW_F32, 64, 4, 4, 33, 21, 0, QW_EXPERTS_DIRECT, 3e-6},
+        {0, QW_F16, 16, 8, 1, 64, 32, 0, QW_EXPERTS_DIRECT, 3e-6},
+    };
+    for (size_t i = 0; i < QW_COUNT_OF(cases); i++)
+        experts_case(&cases[i]);
+}
+
+TEST(cuda_experts, sorted)
+{
+    const case_of cases[] = {
+        {0, QW_BF16, 8, 2, 5, 48, 40, 0, QW_EXPERTS_TILED, 3e-6},
+        {0, QW_F32, 70, 3, 67, 33, 21, 0, QW_EXPERTS_TILED, 3e-6},
+        {0, QW_F16, 9, 3, 70, 24, 16, 1, QW_EXPERTS_TILED, 3e-6},
+        {1, QW_BF16, 8, 2, 5, 48, 40, 0, QW_EXPERTS_MATRIX, 1e-2},
+        {1, QW_BF16, 70, 3, 67, 64, 72, 0, QW_EXPERTS_MATRIX, 1e-2},
+        {1, QW_BF16, 9, 3, 130, 40, 16, 1, QW_EXPERTS_MATRIX, 1e-2},
+        {1, QW_F32, 9, 3, 30, 40, 16, 1, QW_EXPERTS_TILED, 3e-6},
+    };
+    for (size_t i = 0; i < QW_COUNT_OF(cases); i++)
+        if (cases[i].device < devices())
+            experts_case(&cases[i]);
+}

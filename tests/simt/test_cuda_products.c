@@ -1,0 +1,257 @@
+/* Operations on rows, and the matrix products: embed, norms, linear, mlp, head, against the reference. */
+#include "tests/simt/ops.h"
+
+static const int32_t weight_types[] = {QW_F32, QW_BF16, QW_F16};
+
+/* BF16 activations have 8 bits: products of K of them drift by about sqrt(K) halves of 2^-8, relative to the
+ * largest element far less. */
+static double bound_of(int32_t device, int32_t dtype, int32_t rows)
+{
+    return device == 1 && dtype == QW_BF16 && rows > QW_PRODUCT_FEW_ROWS ? 8e-3 : 2e-6;
+}
+
+TEST(cuda_rows, embed)
+{
+    const qw_dims dims = {.vocab_size = 40, .hidden = 70};
+    for (int t = 0; t < 3; t++) {
+        pair p;
+        int32_t ids[5] = {39, 0, 7, 7, 21};
+        pair_open(&p, &dims, 0, 5, 64, QW_F32);
+        void *table = numbers(weight_types[t], 40 * 70, 1, 0);
+        float *x = blank(5 * 70), *expected = blank(5 * 70);
+        qw_buffer b[3], device = {ids, sizeof ids, QW_SPACE_DEVICE, 0};
+        const qw_batch batch = {.rows = 5, .ids = ids, .host = ids, .bytes = sizeof ids, .device = &device};
+        qw_embed_args args = {&batch, test_view_of(&b[0], table, weight_types[t], 40, 70),
+                              test_view(&b[1], x, 5, 70)};
+        CHECK_RAN(qw_cuda_embed(&p.cuda, &args));
+        args.x = test_view(&b[2], expected, 5, 70);
+        p.judge.ops->embed(&p.judge, &args);
+        CHECK(memcmp(x, expected, 5 * 70 * 4) == 0);
+        pair_close(&p);
+        free(table), free(x), free(expected);
+    }
+}
+
+static void norm_case(int32_t width, int32_t rows, int32_t dtype, int32_t with_add, int32_t with_y)
+{
+    const qw_dims dims = {.hidden = width};
+    const size_t count = (size_t)(width * rows);
+    pair p;
+    pair_open(&p, &dims, 0, rows, 64, QW_F32);
+    float *x = floats(count, 1), *x2 = floats(count, 1), *add = floats(count, 2), *y = blank(count),
+          *y2 = blank(count);
+    void *weight = numbers(dtype, (size_t)width, 3, 0);
+    qw_buffer b[6];
+    qw_norm_args args = {.x = test_view(&b[0], x, rows, width), .eps = 1e-6F};
+    if (with_add)
+        args.add = test_view(&b[1], add, rows, width);
+    if (with_y) {
+        args.weight = test_view_of(&b[2], weight, dtype, 0, width);
+        args.y = test_view(&b[3], y, rows, width);
+    }
+    CHECK_RAN(qw_cuda_norm(&p.cuda, &args));
+    args.x = test_view(&b[4], x2, rows, width);
+    if (with_y)
+        args.y = test_view(&b[5], y2, rows, width);
+    p.judge.ops->norm(&p.judge, &args);
+    CHECK(memcmp(x, x2, count * 4) == 0);
+    if (with_y)
+        check_close(y, y2, count, 1e-6, "norm");
+    pair_close(&p);
+    free(x), free(x2), free(add), free(y), free(y2), free(weight);
+}
+
+TEST(cuda_rows, norm)
+{
+    norm_case(1, 1, QW_F32, 0, 1);
+    norm_case(129, 3, QW_BF16, 1, 1);
+    norm_case(513, 2, QW_F16, 0, 1);
+    norm_case(300, 2, QW_F32, 1, 0);
+}
+
+TEST(cuda_rows, gated_norm)
+{
+    const int32_t widths[] = {1, 16, 128, 150};
+    for (int i = 0; i < 4; i++) {
+        const int32_t heads = 3, rows = 4, columns = heads * widths[i];
+        const qw_dims dims = {.lin_v_heads = heads, .lin_v_dim = widths[i]};
+        const size_t count = (size_t)(rows * columns);
+        pair p;
+        pair_open(&p, &dims, 0, rows, 64, QW_F32);
+        float *o = floats(count, 1), *z = floats(count, 2), *y = blank(count);
+        void *weight = numbers(weight_types[i % 3], (size_t)widths[i], 3, 0);
+        qw_buffer b[4];
+        qw_gated_norm_args args = {test_view(&b[0], o, rows, columns), test_view(&b[1], z, rows, columns),
+                                   test_view_of(&b[2], weight, weight_types[i % 3], 0, widths[i]),
+                                   test_view(&b[3], y, rows, columns), 1e-6F};
+        p.judge.ops->gated_norm(&p.judge, &args);
+        args.y = args.o; /* in place */
+        CHECK_RAN(qw_cuda_gated_norm(&p.cuda, &args));
+        check_close(o, y, count, 1e-6, "gated_norm");
+        pair_close(&p);
+        free(o), free(z), free(y), free(weight);
+    }
+}
+
+/* Two weights of different widths; `skew` puts the weights at addresses that are no multiples of 16. */
+static void linear_case(int32_t device, int32_t dtype, int32_t rows, int32_t depth, int32_t columns,
+                        size_t skew)
+{
+    const qw_dims dims = {.hidden = depth};
+    pair p;
+    pair_open(&p, &dims, device, rows, 64, QW_F32);
+    const int32_t widths[2] = {columns, 3};
+    float *x = floats((size_t)(rows * depth), 1), *y[2], *expected[2];
+    void *w[2];
+    qw_buffer b[8];
+    qw_linear_args args = {.x = test_view(&b[0], x, rows, depth), .parts = 2};
+    for (int i = 0; i < 2; i++) {
+        w[i] = numbers(dtype, (size_t)(widths[i] * depth), (uint64_t)(5 + i), skew);
+        y[i] = blank((size_t)(rows * widths[i]));
+        expected[i] = blank((size_t)(rows * widths[i]));
+        args.w[i] = test_view_of(&b[1 + i], w[i], dtype, widths[i], depth);
+        args.y[i] = test_view(&b[3 + i], expected[i], rows, widths[i]);
+    }
+    p.judge.ops->linear(&p.judge, &args);
+    for (int i = 0; i < 2; i++)
+        args.y[i] = test_view(&b[5 + i], y[i], rows, widths[i]);
+    CHECK_RAN(qw_cuda_linear(&p.cuda, &args));
+    char what[96];
+    snprintf(what, sizeof what, "linear device %d dtype %d rows %d depth %d columns %d", device, dtype, rows,
+             depth, columns);
+    for (int i = 0; i < 2; i++) {
+        check_close(y[i], expected[i], (size_t)(rows * widths[i]), bound_of(device, dtype, rows), what);
+        free((char *)w[i] - skew * (size_t)qw_dtype_size(dtype));
+        free(y[i]), free(expected[i]);
+    }
+    pair_close(&p);
+    free(x);
+}
+
+TEST(cuda_products, linear_few_rows)
+{
+    for (int32_t t = 0; t < 3; t++)
+        for (int32_t rows = 1; rows <= 8; rows++)
+            linear_case(0, weight_types[t], rows, 1 + 37 * rows + 8 * t, 21, (size_t)(rows % 2));
+    linear_case(0, QW_BF16, 1, 512, 33, 0);
+    linear_case(0, QW_BF16, 3, 1024, 9, 0);
+}
+
+TEST(cuda_products, linear_tiles)
+{
+    for (int32_t device = 0; device < devices(); device++)
+        for (int32_t t = 0; t < 3; t++) {
+            linear_case(device, weight_types[t], 9, 40, 17, 0);
+            linear_case(device, weight_types[t], 64, 32, 64, 0);
+            linear_case(device, weight_types[t], 65, 72, 130, 0);
+            linear_case(device, weight_types[t], 33, 23, 66, 1); /* not aligned */
+        }
+}
+
+static void mlp_case(int32_t device, int32_t dtype, int32_t rows, int32_t hidden, int32_t width,
+                     int32_t gated, int32_t accumulate)
+{
+    const qw_dims dims = {.hidden = hidden, .intermediate = width};
+    const size_t count = (size_t)(rows * hidden), size = (size_t)(hidden * width);
+    pair p;
+    pair_open(&p, &dims, device, rows, 64, QW_F32);
+    float *x = floats(count, 1), *y = floats(count, 2), *expected = floats(count, 2);
+    void *gate = numbers(dtype, size, 3, 0), *up = numbers(dtype, size, 4, 0),
+         *down = numbers(dtype, size, 5, 0);
+    void *row_gate = numbers(dtype, (size_t)hidden, 6, 0);
+    qw_buffer b[7];
+    qw_mlp_args args = {.x = test_view(&b[0], x, rows, hidden),
+                        .gate = test_view_of(&b[1], gate, dtype, width, hidden),
+                        .up = test_view_of(&b[2], up, dtype, width, hidden),
+                        .down = test_view_of(&b[3], down, dtype, hidden, width),
+                        .accumulate = accumulate,
+                        .y = test_view(&b[4], expected, rows, hidden)};
+    if (gated)
+        args.row_gate = test_view_of(&b[5], row_gate, dtype, 1, hidden);
+    p.judge.ops->mlp(&p.judge, &args);
+    args.y = test_view(&b[6], y, rows, hidden);
+    CHECK_RAN(qw_cuda_mlp(&p.cuda, &args));
+    check_close(y, expected, count, 2 * bound_of(device, dtype, rows), "mlp");
+    pair_close(&p);
+    free(x), free(y), free(expected), free(gate), free(up), free(down), free(row_gate);
+}
+
+TEST(cuda_products, mlp)
+{
+    for (int32_t device = 0; device < devices(); device++) {
+        mlp_case(device, QW_BF16, 1, 48, 96, 1, 1);
+        mlp_case(device, QW_BF16, 20, 72, 40, 1, 1);
+        mlp_case(device, QW_BF16, 66, 64, 88, 0, 0);
+        mlp_case(device, QW_F32, 11, 33, 27, 1, 0);
+        mlp_case(device, QW_F16, 5, 40, 31, 0, 1);
+    }
+}
+
+static void head_case(int32_t device, int32_t count, int32_t live)
+{
+    enum { ROWS = 20, DEPTH = 64, VOCAB = 150 };
+    const qw_dims dims = {.hidden = DEPTH, .vocab_size = VOCAB};
+    pair p;
+    pair_open(&p, &dims, device, ROWS, 64, QW_F32);
+    float *x = floats(ROWS * DEPTH, 1), *y = floats(ROWS * VOCAB, 2), *expected = floats(ROWS * VOCAB, 2);
+    void *w = numbers(QW_BF16, VOCAB * DEPTH, 3, 0);
+    int32_t in[ROWS], out[ROWS];
+    for (int32_t i = 0; i < count; i++) {
+        in[i] = (i * 7 + 3) % ROWS;
+        out[i] = ROWS - 1 - i;
+    }
+    qw_buffer b[4];
+    qw_head_args args = {test_view(&b[0], x, ROWS, DEPTH),
+                         test_view_of(&b[1], w, QW_BF16, VOCAB, DEPTH),
+                         count,
+                         in,
+                         out,
+                         live,
+                         test_view(&b[2], expected, ROWS, VOCAB)};
+    p.judge.ops->head(&p.judge, &args);
+    args.logits = test_view(&b[3], y, ROWS, VOCAB);
+    CHECK_RAN(qw_cuda_head(&p.cuda, &args));
+    for (int32_t r = 0; r < ROWS; r++) {
+        check_close(y + r * VOCAB, expected + r * VOCAB, (size_t)live, bound_of(device, QW_BF16, count),
+                    "head");
+        for (int32_t v = live; v < VOCAB && r >= ROWS - count; v++)
+            CHECK(isinf(y[r * VOCAB + v]) && y[r * VOCAB + v] < 0);
+        if (r < ROWS - count)
+            CHECK(memcmp(y + r * VOCAB, expected + r * VOCAB, VOCAB * 4) == 0);
+    }
+    pair_close(&p);
+    free(x), free(y), free(expected), free(w);
+}
+
+TEST(cuda_products, head)
+{
+    for (int32_t device = 0; device < devices(); device++) {
+        head_case(device, 1, 150);
+        head_case(device, 5, 143);
+        head_case(device, 17, 101);
+    }
+}
+
+/* A refused launch of the matrix row falls back to the general one in the same call. */
+TEST(cuda_products, refused_launch_falls_back)
+{
+    if (devices() < 2)
+        return;
+    enum { ROWS = 16, DEPTH = 64, COLUMNS = 64 };
+    const qw_dims dims = {.hidden = DEPTH};
+    pair p;
+    pair_open(&p, &dims, 1, ROWS, 64, QW_F32);
+    float *x = floats(ROWS * DEPTH, 1), *y = blank(ROWS * COLUMNS), *expected = blank(ROWS * COLUMNS);
+    void *w = numbers(QW_BF16, COLUMNS * DEPTH, 2, 0);
+    qw_buffer b[4];
+    qw_linear_args args = {.x = test_view(&b[0], x, ROWS, DEPTH), .parts = 1};
+    args.w[0] = test_view_of(&b[1], w, QW_BF16, COLUMNS, DEPTH);
+    args.y[0] = test_view(&b[2], expected, ROWS, COLUMNS);
+    p.judge.ops->linear(&p.judge, &args);
+    args.y[0] = test_view(&b[3], y, ROWS, COLUMNS);
+    simt_refuse_launch(1);
+    CHECK_RAN(qw_cuda_linear(&p.cuda, &args));
+    check_close(y, expected, ROWS * COLUMNS, 2e-6, "the general row");
+    pair_close(&p);
+    free(x), free(y), free(expected), free(w);
+}
