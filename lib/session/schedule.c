@@ -4,8 +4,8 @@
  * for every token), then prompts; among equals who waited longest, then the order of the array. A prompt gets
  * an equal share of the rows, at least a block; what is left over goes round once more. So a session
  * that asks in every step waits at most OVERDUE + ceil(64 x sessions / rows) steps, whatever the others do,
- * but for two cases: while a neighbour computes a prefix that both need, the other waits for it to be known; and
- * where the block tables of a step reach their limit, it is OVERDUE + sessions.
+ * but for two cases: while a neighbour computes a prefix that both need, the other waits for it to be known;
+ * and where the block tables of a step reach their limit, it is OVERDUE + sessions.
  */
 #include "lib/session/session.h"
 
