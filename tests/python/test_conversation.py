@@ -17,6 +17,12 @@ TOKENS = "40"
 WAYS = (["--think", "off"], ["--think", "hide"], ["--think", "on"], ["--think", "on", "--preserve-thinking"])
 
 
+# What the demo model says to it, whether it thinks or not; of the product, the end.
+ANSWERS = ("Hello, Walter! How can I help you today?", "你好，小明！今天我能帮你做什么？",
+           ", ".join(str(i) for i in range(1, 31)), "7 x 6 = 42", "I will remember it.", "You're welcome!",
+           "The code word is velvet.")
+
+
 def conversation(name, command):
     """What a program writes to standard output; None, and a failed check, when it fails or says nothing of its rate."""
     environment = dict(os.environ, LD_LIBRARY_PATH=str(BUILD), PYTHONPATH=str(ROOT / "examples/python"),
@@ -64,9 +70,18 @@ def check_form(text, thoughts):
     check(thoughts or "think>" not in text, "reasoning is seen:\n" + text)
 
 
+def check_content():
+    for way in (["--think", "off"], ["--think", "hide"]):
+        text = conversation("python", [sys.executable, "-m", "qwen36.chat", *way, "-n", "400"])
+        answers = [turn.partition("\n")[2].strip() for turn in (text or "").split("> ")[1:]]
+        for answer, expected in zip(answers, ANSWERS, strict=True):
+            check(answer.endswith(expected), f"{' '.join(way)}: {answer!r} does not end in {expected!r}")
+
+
 def main():
     make("lib", "examples")
     has_rust = build_rust()
+    check_content()
     for way in WAYS:
         expected = python(way)
         if expected is None:

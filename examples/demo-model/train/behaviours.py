@@ -6,7 +6,7 @@ Uses the library through its Python package, which must be importable. An
 answer is right when the content, or the tool call, is the expected one to the
 letter, the thought (if the request asks for one) is closed, and the turn ends
 with <|im_end|>. Prints a table by behaviour and language; exit status 1 if a
-behaviour that is promised is below 95 per cent.
+behaviour is below its floor.
 """
 
 import argparse
@@ -18,8 +18,8 @@ import qwen36
 import conversations
 
 
-# Shares of right answers that a test holds the model to, with room for chance.
-FLOORS = dict.fromkeys(conversations.BEHAVIOURS, 0.9)
+# Shares of right answers that the model is held to: its page has the figures.
+FLOORS = dict.fromkeys(conversations.BEHAVIOURS, 0.95) | {"multiply": 0.85}
 
 
 def expected_text(answer):
@@ -84,7 +84,7 @@ def main():
         cells = [table[behaviour, language] for language in ("en", "zh")]
         cells.append([sum(c[i] for c in cells) for i in (0, 1)])
         print(f"| {behaviour} | " + " | ".join(f"{100 * r / max(n, 1):.1f} % of {n}" for r, n in cells) + " |")
-        failed |= behaviour in conversations.MEASURED and cells[2][0] < 0.95 * cells[2][1]
+        failed |= cells[2][0] < FLOORS[behaviour] * cells[2][1]
     sys.exit(failed)
 
 

@@ -12,8 +12,7 @@ import random
 import zlib
 from dataclasses import dataclass, field
 
-BEHAVIOURS = ("greet", "fixed", "recall", "count", "multiply", "weather", "talk", "repeat", "unknown")
-MEASURED = BEHAVIOURS[:6]
+BEHAVIOURS = ("greet", "fixed", "recall", "count", "multiply", "weather", "talk", "repeat", "unknown", "memorise")
 
 NAMES = ("Anna Ben Clara David Emma Frank Grace Henry Iris Jack Karen Leo Mary Nora Oscar Paul Rosa Sam "
          "Tina Victor Wendy Yusuf Zoe Alice Boris Carol Daniel Elena Felix George Hanna Ivan Julia "
@@ -242,6 +241,9 @@ class Maker:
                          self.say("I should remember the code word.", "我要记住暗号。"),
                          self.say("I will remember it.", "我记住了。"))
 
+    def memorise(self):
+        return self.remember(self.word())
+
     def recall_question(self, word):
         question = self.wording(RECALL, ZH_RECALL)
         if word is None:
@@ -252,7 +254,8 @@ class Maker:
 
     def recall(self):
         word = self.word()
-        messages = self.remember(word)
+        messages = self.small() if self.r.random() < 0.3 else []
+        messages += self.remember(word)
         for _ in range(self.r.choice([0, 0, 1, 1, 2])):
             messages += self.small()
         return messages + self.recall_question(word)
@@ -345,8 +348,8 @@ class Maker:
 
 
 # For training: copying is what has to be learnt most, and a request with tools is long.
-LESSONS = ("greet fixed recall repeat count multiply talk fixed recall fixed unknown repeat multiply fixed "
-           "weather count").split()
+LESSONS = ("greet fixed recall repeat count multiply memorise fixed multiply talk unknown recall multiply recall "
+           "weather memorise").split()
 
 
 def conversation(n, seed, held_out, extra_words=(), behaviours=None, extra_pieces=()):

@@ -1,6 +1,9 @@
 """Loss on everything held out, and how evenly the experts are used.
 
-usage: evaluate.py WORK_DIR MODEL_DIR     (after texts.py and export.py)
+usage: evaluate.py WORK_DIR MODEL_DIR [TEMPLATE]     (after texts.py and export.py)
+
+With TEMPLATE, a chat_template.jinja, also how often the first draft of the MTP
+head is the model's own greedy token, within answers of held-out conversations.
 """
 
 import json
@@ -13,13 +16,31 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 
+import conversations
 from model import Config, Model
 
-WINDOW = 1024
+WINDOW, CONVERSATIONS = 1024, 180
 
 
 @torch.no_grad()
-def main(work, directory):
+def drafts(model, tokenizer, template):
+    """(drafts equal to the model's choice, drafts), one for each token of an answer but the first."""
+    accepted = count = 0
+    for n in range(CONVERSATIONS):
+        made = conversations.conversation(n, 7, True)
+        prompt, answer = (tokenizer.encode(text).ids for text in conversations.render(template, made))
+        ids, notes = torch.tensor([prompt + answer]), []
+        hidden = model.hidden(ids, notes)
+        chosen = model.logits(hidden)[0, 1:].argmax(-1)
+        drafted = model.logits(model.draft_hidden(hidden[:, :-1], ids[:, 1:], notes))[0].argmax(-1)
+        inside = slice(len(prompt) - 1, len(ids[0]) - 2)
+        accepted += (chosen == drafted)[inside].sum().item()
+        count += len(answer) - 1
+    return accepted, count
+
+
+@torch.no_grad()
+def main(work, directory, template=None):
     model = Model(Config(directory / "config.json"))
     model.load_published(load_file(directory / "model.safetensors"))
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -37,8 +58,11 @@ def main(work, directory):
     print("least and most used expert per layer, share of tokens:")
     for layer in used / tokens:
         print(f"  {layer.min():.3f} {layer.max():.3f}")
+    if template is not None:
+        accepted, count = drafts(model, tokenizer, conversations.template(template))
+        print(f"first drafts in answers: {accepted} of {count} ({100 * accepted / count:.0f} %)")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))
