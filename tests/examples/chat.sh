@@ -106,13 +106,13 @@ said "$work/out" >"$work/first"
 ok "/reset" chat 0 'Remember this\n/reset\nHello\n' -m $model
 sed '1,/^> Hello/d' "$work/out" >"$work/second"
 ok "nothing is left" cmp -s "$work/first" "$work/second"
-ok "a system message" chat 0 'Hello\n' -m $model -s 'Be brief.'
+ok "a system message" chat 0 'Hello\n' -m $model -s 'Always answer with: Tea is ready.'
 said "$work/out" >"$work/second"
 ok "it makes a difference" test "$(cmp -s "$work/first" "$work/second"; echo $?)" = 1
-ok "/system" chat 0 '/system Be brief.\nHello\n' -m $model
+ok "/system" chat 0 '/system Always answer with: Tea is ready.\nHello\n' -m $model
 sed '1,/^> Hello/d' "$work/out" >"$work/third"
 ok "it is the same as -s" cmp -s "$work/second" "$work/third"
-ok "/system alone" chat 0 '/system\nHello\n' -m $model -s 'Be brief.'
+ok "/system alone" chat 0 '/system\nHello\n' -m $model -s 'Always answer with: Tea is ready.'
 sed '1,/^> Hello/d' "$work/out" >"$work/third"
 ok "it removes" cmp -s "$work/first" "$work/third"
 
