@@ -114,8 +114,7 @@ static void begin(chat *c)
     c->view.colours = c->interactive && isatty(STDOUT_FILENO) && (no_colour == NULL || no_colour[0] == '\0');
 }
 
-/* ---- Ctrl-C ---------------------------------------------------------------------------------------------
- */
+/* ---- Ctrl-C ----------------------------------------------------------------------------------------- */
 
 /* The session that a signal interrupts: the one call that a handler may make. */
 static qwen36_session *volatile running;

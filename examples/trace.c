@@ -92,8 +92,7 @@ static arguments parse(int argc, char **argv)
     return a;
 }
 
-/* ---- what the library reports ----------------------------------------------------------------------------
- */
+/* ---- what the library reports ----------------------------------------------------------------------- */
 
 typedef struct event {
     const char *category, *name; /* static in the library */
@@ -151,8 +150,7 @@ static void write_trace(const recording *r, const char *path)
         fail_text(PROGRAM, "the trace could not be written");
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------
- */
+/* ---- the table -------------------------------------------------------------------------------------- */
 
 typedef struct line {
     const char *name;
@@ -200,8 +198,7 @@ static void print_table(const recording *r)
                (double)lines[i].nanoseconds * 1e-6, 100 * (double)lines[i].nanoseconds / (double)all);
 }
 
-/* ---- the run ---------------------------------------------------------------------------------------------
- */
+/* ---- the run ---------------------------------------------------------------------------------------- */
 
 static void append_prompt(const arguments *a, const qwen36_model *model, qwen36_session *session)
 {

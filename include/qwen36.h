@@ -48,12 +48,13 @@
  *
  * THREADS
  *   A model, a tokenizer and a chat template may be used from any number of threads. A session and a
- *   decoder serve one caller at a time (they may move between threads); only qwen36_session_interrupt may be
- * called concurrently, also from a signal handler. Steps on one model are serialised inside. Callbacks run on
- * the calling thread while no lock is held. They must not use the session that they are called for, and
- * on_logits, which runs inside a step, no session of the same model: QWEN36_ERROR_BUSY, and a destroy does
- * nothing; qwen36_session_interrupt is always allowed. In a child process after fork() every call on an
- * object made before returns QWEN36_ERROR_FORKED, except the destroy and release calls.
+ *   decoder serve one caller at a time (they may move between threads); only
+ *   qwen36_session_interrupt may be called concurrently, also from a signal handler. Steps on one
+ *   model are serialised inside. Callbacks run on the calling thread while no lock is held. They
+ *   must not use the session that they are called for, and on_logits, which runs inside a step, no
+ *   session of the same model: QWEN36_ERROR_BUSY, and a destroy does nothing;
+ *   qwen36_session_interrupt is always allowed. In a child process after fork() every call on an
+ *   object made before returns QWEN36_ERROR_FORKED, except the destroy and release calls.
  *
  * Text is UTF-8. Token ids are int32_t. Sizes in bytes are 64 bits. Since 0.1 unless said otherwise.
  */

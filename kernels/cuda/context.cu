@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- integers through kernel arguments ------------------------------------------------------------------
- */
+/* ---- integers through kernel arguments -------------------------------------------------------------- */
 
 enum { PUT_INTS = 256 };
 struct put_block {
@@ -30,8 +29,7 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
     return status;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------
- */
+/* ---- opening ---------------------------------------------------------------------------------------- */
 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
     qw_cuda_mlp_scratch_bytes,    qw_cuda_head_scratch_bytes,      qw_cuda_experts_scratch_bytes,
@@ -112,8 +110,7 @@ qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_pr
     return status;
 }
 
-/* ---- a step
- * ------------------------------------------------------------------------------------------------ */
+/* ---- a step ----------------------------------------------------------------------------------------- */
 
 /* Cuts a segment's rows into tiles of at most `most` rows. */
 static int32_t cut_rows(qw_tile *out, int32_t segment, const qw_segment *s, int32_t most)

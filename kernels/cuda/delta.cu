@@ -4,8 +4,7 @@
  * all segments, and each leaves those of the other alone. */
 #include "kernels/cuda/delta_chunked.h"
 
-/* ---- scales: q and k by 1 / norm, g and beta
- * -------------------------------------------------------------------- */
+/* ---- scales: q and k by 1 / norm, g and beta -------------------------------------------------------- */
 
 enum { SCALE_THREADS = 128 };
 
@@ -36,8 +35,7 @@ static QW_KERNEL delta_scales(delta_job j, const float *a, const float *b, int64
     }
 }
 
-/* ---- token by token
- * ---------------------------------------------------------------------------------------------- */
+/* ---- token by token --------------------------------------------------------------------------------- */
 
 enum { STEP_THREADS = 128, STEP_ROWS = 32 };
 
@@ -104,8 +102,7 @@ static QW_KERNEL delta_steps(delta_job j, int32_t parts)
     }
 }
 
-/* ---- the operation
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the operation ---------------------------------------------------------------------------------- */
 
 static uint64_t carve(unsigned char *base, int64_t rows, const qw_dims *d, delta_job *j)
 {

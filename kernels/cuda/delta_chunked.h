@@ -74,8 +74,7 @@ QW_DEVICE void qw_delta_load(qw_shared<float> tile, int count, int first, int wi
     }
 }
 
-/* ---- delta_solve: a block per chunk and value head
- * ------------------------------------------------------------- */
+/* ---- delta_solve: a block per chunk and value head -------------------------------------------------- */
 
 /* One column of U or W by forward substitution, the column in registers. */
 template <typename F>
@@ -163,8 +162,7 @@ static QW_KERNEL delta_solve(delta_job j, const qw_tile *chunks)
             j.w + (row * int64_t{j.nv} + head) * j.dk + column, int64_t{j.nv} * j.dk);
 }
 
-/* ---- delta_chunks: a block per 32 columns of S, value head and segment
- * ------------------------------------------- */
+/* ---- delta_chunks: a block per 32 columns of S, value head and segment ------------------------------ */
 
 /* A thread's sums for its column and 8 rows, one in 8: sum[m] += tile[row][d] * right[d][column]. */
 enum { QW_DELTA_ROWS = QW_DELTA_CHUNK * QW_DELTA_COLUMNS / QW_DELTA_THREADS, QW_DELTA_ROW_STEP = 8 };

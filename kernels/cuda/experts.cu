@@ -12,8 +12,7 @@
 
 enum { SORT_THREADS = 256 };
 
-/* ---- tables of weights
- * -------------------------------------------------------------------------------------- */
+/* ---- tables of weights ------------------------------------------------------------------------------ */
 
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda)
 {
@@ -99,8 +98,7 @@ static bool uniform(const qw_experts_args *args, bool *aligned)
     return true;
 }
 
-/* ---- an op in progress
- * ------------------------------------------------------------------------------------------ */
+/* ---- an op in progress ------------------------------------------------------------------------------ */
 
 struct experts_job {
     const float *x, *weights;
@@ -145,8 +143,7 @@ uint64_t qw_cuda_experts_scratch_bytes(const qw_backend_config *config)
                  &unused);
 }
 
-/* ---- direct
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- direct ----------------------------------------------------------------------------------------- */
 
 /* A warp per (pair, column). */
 template <typename W> static QW_KERNEL direct_hidden(experts_job j)
@@ -195,8 +192,7 @@ template <typename W> static qwen36_status run_direct(qw_stream stream, const ex
     return status != QWEN36_OK ? status : qw_launch(stream, direct_down<W>, second, QW_FEW_THREADS, 0, j);
 }
 
-/* ---- sorted
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- sorted ----------------------------------------------------------------------------------------- */
 
 /* The inclusive sum over the lanes up to this one. */
 static QW_DEVICE int scan_warp(int value)
@@ -312,8 +308,7 @@ template <typename W> static qwen36_status run_sorted(qw_stream stream, int32_t 
     return status != QWEN36_OK ? status : qw_launch(stream, combine, grid, SORT_THREADS, 0, j);
 }
 
-/* ---- the operation
- * ----------------------------------------------------------------------------------------------- */
+/* ---- the operation ---------------------------------------------------------------------------------- */
 
 static qwen36_status describe(qw_cuda *cuda, const qw_experts_args *args, experts_job *j)
 {

@@ -79,8 +79,7 @@ QW_DEVICE void qw_product_store(const qw_product &p, int row, int column, float 
     *y = p.accumulate != 0 ? *y + value : value;
 }
 
-/* ---- tiled: 256 threads, 4 x 4 elements each
- * --------------------------------------------------------------- */
+/* ---- tiled: 256 threads, 4 x 4 elements each -------------------------------------------------------- */
 
 enum { QW_TILED_THREADS = 256, QW_TILED_DEPTH = 16, QW_TILED_PITCH = 68 };
 
@@ -143,8 +142,7 @@ static QW_KERNEL qw_product_tiled(qw_product p, qw_groups groups, const W *w, co
         }
 }
 
-/* ---- matrix: 4 warps, each 32 x 32 elements; two stages of 32 of k in shared memory
- * --------------------------- */
+/* ---- matrix: 4 warps, each 32 x 32 elements; two stages of 32 of k in shared memory ----------------- */
 
 #if QW_WARP_WIDTH == 32
 
@@ -258,8 +256,7 @@ static QW_KERNEL qw_product_matrix(qw_product p, qw_groups groups, const qw_bf16
 
 #endif
 
-/* ---- few: a warp per column
- * ------------------------------------------------------------------------------------ */
+/* ---- few: a warp per column ------------------------------------------------------------------------- */
 
 enum { QW_FEW_THREADS = 256 };
 
@@ -339,8 +336,7 @@ static QW_KERNEL qw_product_few(qw_product p, const W *w, const W *up)
     }
 }
 
-/* ---- launches
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- launches --------------------------------------------------------------------------------------- */
 
 /* Blocks of 64 x 64, `tiles` of them along the rows. */
 template <typename W, bool DUAL>

@@ -77,8 +77,7 @@ qwen36_status qw_cuda_norm(qw_backend *backend, const qw_norm_args *args)
     });
 }
 
-/* ---- gated_norm: y = weight * o * (mean(o^2) + eps)^(-1/2) * silu(z), a block per row and head ----------
- */
+/* ---- gated_norm: y = weight * o * (mean(o^2) + eps)^(-1/2) * silu(z), a block per row and head ------ */
 
 struct gated_norm_args {
     const float *o, *z;

@@ -7,8 +7,7 @@
 
 enum { GROUP = 32, TOP = QWEN36_LOGPROBS_MAX, MODIFY_THREADS = 256 };
 
-/* ---- modification
- * ------------------------------------------------------------------------------------------------ */
+/* ---- modification ----------------------------------------------------------------------------------- */
 
 #define FLOAT_MAX qw_bits_float(0x7F7FFFFF)
 
@@ -72,8 +71,7 @@ static QW_KERNEL penalise_output(float *y, int32_t *seen, float presence, float 
     seen[i] = 0;
 }
 
-/* ---- choice
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- choice ----------------------------------------------------------------------------------------- */
 
 struct chosen_row {
     int32_t row, top_k, logprobs, modified;
@@ -219,8 +217,7 @@ static QW_KERNEL choose_rows(sample_job j, chosen_rows rows)
         write_top(logits, j.live, row.logprobs, largest, log_sum, out, bins, amounts);
 }
 
-/* ---- log-probabilities of given tokens
- * ----------------------------------------------------------------------------- */
+/* ---- log-probabilities of given tokens -------------------------------------------------------------- */
 
 static QW_KERNEL logprob_rows(const float *logits, int64_t stride, int32_t width, const int32_t *row,
                               const int32_t *token, float *logprob, int32_t *status)
@@ -268,8 +265,7 @@ qwen36_status qw_cuda_logprob(qw_backend *backend, const qw_logprob_args *args)
     return status != QWEN36_OK ? status : qw_runtime_wait(cuda->stream);
 }
 
-/* ---- the operation
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the operation ---------------------------------------------------------------------------------- */
 
 /* Scratch: the job's arrays, counters [V], and the host's lists of one row at a time. */
 struct sample_memory {

@@ -69,8 +69,7 @@ QW_DEVICE qw_mass qw_row_mass(const float *weight, int count)
     return qw_block_sum(sum);
 }
 
-/* ---- radix select
- * -------------------------------------------------------------------------------------------- */
+/* ---- radix select ----------------------------------------------------------------------------------- */
 
 /* Amounts of the values whose leading bits are `prefix`, by their next digit. */
 QW_DEVICE void qw_fill_bins(qw_shared<qw_mass> bins, const float *x, int count, bool by_mass, uint32_t prefix,
@@ -127,8 +126,7 @@ QW_DEVICE qw_cut qw_select(qw_shared<qw_mass> bins, const float *x, int count, q
     return {prefix, unit == 0 ? static_cast<qw_mass>(count) : (missing + unit - 1) / unit};
 }
 
-/* ---- what needs the order of ids
- * ------------------------------------------------------------------------------ */
+/* ---- what needs the order of ids -------------------------------------------------------------------- */
 
 struct qw_run {
     int begin, end;

@@ -26,8 +26,7 @@ void qw_trace_report(const qw_trace *trace, const char *category, const char *na
         trace->function(trace->user, category, name, trace->layer, trace->rows, begin, end - begin);
 }
 
-/* ---- the wrapper -----------------------------------------------------------------------------------------
- */
+/* ---- the wrapper ------------------------------------------------------------------------------------ */
 
 #define OPERATION(name, arguments)                                                                           \
     static qwen36_status name(qw_backend *backend, arguments *args)                                          \

@@ -2,8 +2,7 @@
 
 #include "lib/backend.h"
 
-/* ---- matrix products
- * ------------------------------------------------------------------------------------------ */
+/* ---- matrix products -------------------------------------------------------------------------------- */
 
 typedef struct product_row {
     const char *name;
@@ -65,8 +64,7 @@ const char *qw_plan_product_name(int32_t row)
     return product_rows[row].name;
 }
 
-/* ---- experts
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- experts ---------------------------------------------------------------------------------------- */
 
 typedef struct experts_row {
     const char *name;
@@ -113,8 +111,7 @@ const char *qw_plan_experts_name(int32_t row)
     return experts_rows[row].name;
 }
 
-/* ---- attention
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- attention -------------------------------------------------------------------------------------- */
 
 typedef struct attention_row {
     const char *name;

@@ -9,8 +9,7 @@
 
 #include <stddef.h>
 
-/* ---- matrix products: y [rows, columns] = x [rows, depth] * w [columns, depth]^T
- * ------------------------------ */
+/* ---- matrix products: y [rows, columns] = x [rows, depth] * w [columns, depth]^T -------------------- */
 
 enum { QW_PRODUCT_FEW = 0, QW_PRODUCT_MATRIX, QW_PRODUCT_TILED, QW_PRODUCT_ROWS };
 /* Rows up to which weights are read once for all of them, by dot products. */
@@ -26,8 +25,7 @@ int32_t qw_plan_product(const qw_device_profile *profile, const qw_product_shape
 /* Shared memory of a block of that row; `dual`: two weights at once (gate and up). */
 int64_t qw_plan_product_shared(int32_t row, int32_t dual);
 
-/* ---- experts
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- experts ---------------------------------------------------------------------------------------- */
 
 enum { QW_EXPERTS_DIRECT = 0, QW_EXPERTS_MATRIX, QW_EXPERTS_TILED, QW_EXPERTS_ROWS };
 
@@ -40,8 +38,7 @@ typedef struct qw_experts_shape {
 /* DIRECT: each (row, choice) reads its expert by itself. The others sort by expert first. */
 int32_t qw_plan_experts(const qw_device_profile *profile, const qw_experts_shape *shape);
 
-/* ---- attention
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- attention -------------------------------------------------------------------------------------- */
 
 enum { QW_ATTENTION_MATRIX_WIDE = 0, QW_ATTENTION_MATRIX, QW_ATTENTION_GENERAL, QW_ATTENTION_ROWS };
 /* (row, query head) pairs of a block of these rows. */

@@ -2,9 +2,9 @@
  * known here.
  *
  *   header    8 bytes magic, u32 format version, u32 number of sections, u64 bytes of the whole
- *   table     per section: u32 tag, u32 zero, u64 offset, u64 bytes, XXH3-128 of its content in canonical
- * form checksum  XXH3-128 of header and table content   of the sections in the order of the table, each begun
- * at a multiple of 64, zeros between
+ *   table     per section: u32 tag, u32 zero, u64 offset, u64 bytes, checksum of its content
+ *   checksum  of header and table; all are XXH3-128 in canonical form
+ *   content   of the sections in the order of the table, each begun at a multiple of 64, zeros between
  *
  * Little-endian. Offsets follow from the sizes, so sections have one layout and an archive has one form:
  * every byte of it is checked, and nothing may stand behind it. Checksums find accidents, not malice.

@@ -85,7 +85,6 @@ typedef struct survey {
     uint64_t bytes;
     char oldest[NAME_BYTES]; /* the file that has not been used for longest */
     int64_t oldest_used;
-    uint64_t oldest_size;
 } survey;
 
 static void remove_stale(const qwen36_model *m, const qw_directory_entry *entry)
@@ -113,7 +112,6 @@ static void add_to_survey(void *user, const qw_directory_entry *entry)
     if (s->oldest[0] == '\0' || used < s->oldest_used) {
         memcpy(s->oldest, entry->name, NAME_BYTES);
         s->oldest_used = used;
-        s->oldest_size = entry->size;
     }
 }
 
@@ -164,7 +162,7 @@ static bool fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_
 void qw_disk_fetch(qwen36_model *m, uint64_t space, const int32_t *tokens, int32_t count, int32_t beyond)
 {
     int32_t depth = count / QW_KV_BLOCK, node;
-    if (m->disk.directory == NULL || depth == 0)
+    if (m->disk.directory == NULL || !m->cache.prefix.enabled || depth == 0)
         return;
     qw_mutex_lock(&m->lock);
     int32_t known = qw_prefix_match(&m->cache.prefix, space, -1, 0, tokens, count, &node);

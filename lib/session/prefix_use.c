@@ -76,8 +76,7 @@ void qw_session_adopt_pending(qwen36_session *s)
     qw_mutex_unlock(&m->lock);
 }
 
-/* ---- where a snapshot is worth its memory ---------------------------------------------------------------
- */
+/* ---- where a snapshot is worth its memory ----------------------------------------------------------- */
 
 static int32_t block_floor(int32_t position)
 {
@@ -121,8 +120,7 @@ bool qw_session_keeps(const qwen36_session *s, int32_t position)
     return false;
 }
 
-/* ---- making known ----------------------------------------------------------------------------------------
- */
+/* ---- making known ----------------------------------------------------------------------------------- */
 
 /* Equal blocks become one: on this backend they have equal bits. */
 static void index_blocks(qwen36_session *s)

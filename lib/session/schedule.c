@@ -9,8 +9,6 @@
  */
 #include "lib/session/session.h"
 
-#include <string.h>
-
 enum { OVERDUE = 8, MOST_LEADERS = 128 };
 
 typedef struct scheduler {
@@ -30,8 +28,7 @@ static bool is_prompt(const qwen36_session *s)
     return pending(s) > 1;
 }
 
-/* ---- order -----------------------------------------------------------------------------------------------
- */
+/* ---- order ------------------------------------------------------------------------------------------ */
 
 /* Smaller is earlier: class, then longest wait, then place in the array. */
 static uint64_t key_of(const qwen36_session *s, size_t index)
@@ -71,8 +68,7 @@ static qwen36_session *session_at(const scheduler *sch, size_t order)
     return sch->sessions[sch->model->order[order] & ((1 << 20) - 1)];
 }
 
-/* ---- shared prefixes
- * --------------------------------------------------------------------------------------- */
+/* ---- shared prefixes -------------------------------------------------------------------------------- */
 
 /* Tokens that `s` and `leader` have in common, both standing on the same blocks up to where s stands. */
 static int32_t common_length(const qwen36_session *s, const qwen36_session *leader)
@@ -115,8 +111,7 @@ static bool waits_for_sibling(const scheduler *sch, size_t order, size_t count)
     return false;
 }
 
-/* ---- rows
- * --------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------- */
 
 /* A cut inside a prompt falls on a block boundary where one is in reach. */
 static int32_t cut(const qwen36_session *s, int32_t room)

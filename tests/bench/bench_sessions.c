@@ -149,8 +149,7 @@ static void report_throughput(FILE *json, qwen36_model *model, const settings *s
     qwen36_model_clear_cache(model, NULL);
 }
 
-/* ---- a mixed load ----------------------------------------------------------------------------------------
- */
+/* ---- a mixed load ----------------------------------------------------------------------------------- */
 
 enum { SLOTS = 8, MOST_TIMES = 8192 };
 
@@ -287,8 +286,7 @@ static void report_load(FILE *json, qwen36_model *model, const settings *s, cons
     qwen36_model_clear_cache(model, NULL);
 }
 
-/* ---- a known prefix --------------------------------------------------------------------------------------
- */
+/* ---- a known prefix --------------------------------------------------------------------------------- */
 
 /* From the tokens to the first sampled one. */
 static double first_token_seconds(qwen36_session *session, const int32_t *tokens, size_t count,
@@ -326,8 +324,7 @@ static void report_warm(FILE *json, qwen36_model *model, const settings *s, int3
     qwen36_model_clear_cache(model, NULL);
 }
 
-/* ---- moves ------------------------------------------------------------------------------------------------
- */
+/* ---- moves ------------------------------------------------------------------------------------------ */
 
 enum { MOVES = 200 };
 

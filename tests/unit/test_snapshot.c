@@ -299,8 +299,7 @@ TEST(snapshot, failing_allocations)
     CHECK_INT(state.outstanding, 0);
 }
 
-/* ---- the directory of prefixes ---------------------------------------------------------------------------
- */
+/* ---- the directory of prefixes ---------------------------------------------------------------------- */
 
 static qwen36_model *model_on(const char *directory, uint64_t bytes, int32_t numerics)
 {
@@ -422,6 +421,25 @@ TEST(disk, stays_within_its_limit)
     CHECK(bytes <= all); /* one byte is somebody else's */
     CHECK(access(inside(directory, "somebody-else"), F_OK) == 0);
     qwen36_model_release(model);
+}
+
+TEST(disk, nothing_without_prefix_reuse)
+{
+    static float logits[V];
+    uint64_t bytes = 0;
+    const char *directory = test_directory();
+    qwen36_model *model = model_on(directory, 1 << 30, QWEN36_NUMERICS_REFERENCE);
+    sync_to(model, 0, COUNT, logits);
+    qwen36_model_release(model);
+    int32_t files = file_count(directory, &bytes);
+    qwen36_model_options options = small_options();
+    options.prefix_directory = directory;
+    options.prefix_reuse = 0;
+    model = test_model(test_checkpoint("moe"), &options);
+    CHECK_INT(sync_to(model, 0, COUNT, logits), 0);
+    CHECK_INT(model->counters.disk_hits + model->counters.disk_refusals, 0);
+    qwen36_model_release(model);
+    CHECK_INT(file_count(directory, &bytes), files);
 }
 
 TEST(disk, refused_directories)
