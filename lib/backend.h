@@ -28,6 +28,7 @@ enum { QW_KV_BLOCK = 64 }; /* tokens of a KV block: also the chunk of the chunke
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum { QW_SPACE_HOST = 0, QW_SPACE_DEVICE = 1 };
+enum { QW_BUFFER_ALIGNMENT = 256 }; /* of a buffer's begin on a device */
 
 typedef struct qw_buffer {
     void *base; /* an address in the memory space; only the backend dereferences it unless space is HOST */
@@ -368,6 +369,11 @@ typedef struct qw_backend_config {
     int32_t max_segments;  /* segments of one step */
     int32_t max_head_rows; /* count of head, logprob and sample */
     int32_t max_context;   /* tokens of one sequence */
+    int32_t device;
+    int32_t device_tier;     /* QWEN36_DEVICE_TIER_* */
+    int32_t batch_invariant; /* 1: no row's result depends on the rows beside it */
+    uint64_t device_bytes;   /* all buffers and imports that will be asked for, each rounded up to
+                                QW_BUFFER_ALIGNMENT: taken at once when the backend is opened */
 } qw_backend_config;
 
 /* Backends are constructors with distinct names; the build decides which one the library opens. On

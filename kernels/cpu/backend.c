@@ -188,18 +188,3 @@ qwen36_status qw_cpu_backend_open(const qw_backend_config *config, qw_backend *o
              cpu->dot_bf16 != NULL ? "-bf16" : "", numerics);
     return QWEN36_OK;
 }
-
-qwen36_status qw_backend_open(const qw_backend_config *config, qw_backend *out, qwen36_error *error)
-{
-    return qw_cpu_backend_open(config, out, error);
-}
-
-uint64_t qw_backend_scratch_bytes(const qw_backend_config *config)
-{
-    return qw_cpu_backend_scratch_bytes(config);
-}
-
-const char *qw_backend_name(void)
-{
-    return "cpu";
-}

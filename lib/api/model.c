@@ -53,7 +53,9 @@ static qwen36_status check_model_options(const qwen36_model_options *o, qwen36_e
         {"context_length", o->context_length, 1, INT32_MAX / 2},
         {"max_batch_tokens", o->max_batch_tokens, 1, 65536},
         {"prefix_reuse", o->prefix_reuse, 0, 1},
-        {"reserved", o->reserved, 0, 0},
+        {"device", o->device, 0, 1023},
+        {"device_tier", o->device_tier, QWEN36_DEVICE_TIER_AUTO, QWEN36_DEVICE_TIER_GENERAL},
+        {"batch_invariant", o->batch_invariant, 0, 1},
     };
     for (size_t i = 0; i < QW_COUNT_OF(ranges); i++) {
         qwen36_status status =
@@ -75,7 +77,7 @@ qwen36_status qw_model_options_adopt(qwen36_model_options *ours, const qwen36_mo
     if (given == NULL)
         return QWEN36_OK;
     qwen36_status status = qw_options_adopt(
-        ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_model_options, prefix_directory_bytes), error);
+        ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_model_options, batch_invariant), error);
     return status == QWEN36_OK ? check_model_options(ours, error) : status;
 }
 

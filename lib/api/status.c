@@ -71,7 +71,8 @@ uint64_t qwen36_features(void)
     X(QWEN36_ERROR_NO_LOGITS, "NO_LOGITS")                                                                   \
     X(QWEN36_ERROR_NON_FINITE, "NON_FINITE")                                                                 \
     X(QWEN36_ERROR_NO_CANDIDATE, "NO_CANDIDATE")                                                             \
-    X(QWEN36_ERROR_DEVICE, "DEVICE")
+    X(QWEN36_ERROR_DEVICE, "DEVICE")                                                                         \
+    X(QWEN36_ERROR_DEVICE_LOST, "DEVICE_LOST")
 
 const char *qwen36_status_name(qwen36_status status)
 {
