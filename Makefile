@@ -43,8 +43,9 @@ INSTALL = install
 
 # ---- what is built -------------------------------------------------------------------------------------------
 
-ifneq ($(BACKEND),cpu)
-$(error BACKEND=$(BACKEND) is not there: this version has the CPU backend only (BACKEND=cpu))
+BACKENDS = cpu cuda-simt
+ifeq (,$(filter $(BACKEND),$(BACKENDS)))
+$(error BACKEND=$(BACKEND) is none of $(BACKENDS))
 endif
 
 version_part = $(shell sed -n 's/^.define QWEN36_VERSION_$(1) //p' include/qwen36.h)
@@ -61,7 +62,11 @@ AR = $(CROSS)ar
 OBJCOPY = $(CROSS)objcopy
 
 BUILD = build/$(BACKEND)$(VARIANT)
-LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/$(BACKEND)/*.c))
+# The CPU kernels are in every build; which backend the library opens is decided by its open.c.
+LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/cpu/*.c))
+ifneq ($(BACKEND),cpu)
+LIB_SOURCES := $(filter-out kernels/cpu/open.c,$(LIB_SOURCES))
+endif
 JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
@@ -84,7 +89,17 @@ else
 LIB_SOURCES := $(filter-out $(TIERS:%=\%_%.c),$(LIB_SOURCES))
 endif
 
-OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
+# The CUDA backend on the SIMT machine of tests/simt: slow, for tests.
+CUDA_SOURCES := $(sort $(wildcard kernels/cuda/*.cu))
+SIMT_TESTS := $(sort $(wildcard tests/simt/test_*.c))
+SIMT_SHARED := $(sort $(filter-out $(SIMT_TESTS),$(wildcard tests/simt/*.c tests/simt/*.cpp tests/simt/*.cu)))
+simt_objects = $(patsubst %,build/$(1)/%.o,$(basename $(CUDA_SOURCES) $(SIMT_SHARED)))
+ifeq ($(BACKEND),cuda-simt)
+BACKEND_OBJECTS := $(call simt_objects,simt32)
+BACKEND_LIBS = -lstdc++ -lm
+endif
+
+OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(BACKEND_OBJECTS)
 JUDGE_OBJECTS := $(JUDGE_SOURCES:%.c=$(BUILD)/%.o)
 TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
 EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
@@ -120,7 +135,7 @@ TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(if $(INPROCESS),
 EXAMPLE_FLAGS = -O2 -g -Iinclude -Iexamples $(CFLAGS)
 EXAMPLE_LINK = $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' -Wl,--as-needed
 LINK = $(CC) -pthread $(SANITIZE_L) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd -lpthread
+LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd -lpthread $(BACKEND_LIBS)
 
 ifeq ($(V),1)
 say = @:
@@ -257,12 +272,9 @@ $(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
 
 # Without a GPU: the kernels, compiled by the host's C++ compiler for the SIMT machine of tests/simt, once for each
 # warp width, make test programs build/simt32/test_* and build/simt64/test_*.
-CUDA_SOURCES := $(sort $(wildcard kernels/cuda/*.cu))
 SIMT_WIDTHS = 32 64
-SIMT_TESTS := $(sort $(wildcard tests/simt/test_*.c))
-SIMT_SHARED := $(sort $(filter-out $(SIMT_TESTS),$(wildcard tests/simt/*.c tests/simt/*.cpp tests/simt/*.cu)))
 SIMT_PROGRAMS := $(foreach width,$(SIMT_WIDTHS),$(SIMT_TESTS:tests/simt/%.c=build/simt$(width)/%))
-SIMT_FLAGS = $(INCLUDES) -O2 -g -ffp-contract=off -DQW_WARP_WIDTH=$(patsubst simt%,%,$(word 2,$(subst /, ,$@)))
+SIMT_FLAGS = $(INCLUDES) -O2 -g -fPIC -ffp-contract=off -DQW_WARP_WIDTH=$(patsubst simt%,%,$(word 2,$(subst /, ,$@)))
 SIMT_CXX = $(CXX) -std=c++17 -pthread -MMD -MP -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Werror \
     -fno-exceptions -fno-rtti -fno-threadsafe-statics -DQW_DEVICE_SHIM='"tests/simt/simt_device.h"' $(SIMT_FLAGS)
 SIMT_C = $(COMPILE) -DQW_TEST_INPROCESS $(SIMT_FLAGS)

@@ -1,9 +1,10 @@
 /* THE SEAM between the model and the machine: buffers, views, one step's rows, and the op table.
  *
- * lib/model/forward.c calls these ops in the order of the architecture; a backend (kernels/cpu, later
+ * lib/model/forward.c calls these ops in the order of the architecture; a backend (kernels/cpu,
  * kernels/cuda) implements them. Ops are *model* operations: each has one argument struct of named
  * views. An op never allocates, never synchronises and decides no policy: scratch is sized when the
- * backend is opened, from qw_backend_config. Ops run in order on one stream. The table is
+ * backend is opened, from qw_backend_config. Ops run in order on one stream, and may return before they have
+ * run; only those with results on the host (read, logprob, sample), step_end and pace wait. The table is
  * interposable: a test wraps it to trace, to poison outputs, or to make the n-th op fail.
  *
  * Letters used in shapes, here and in the kernels:
@@ -325,7 +326,10 @@ typedef struct qw_ops {
     qwen36_status (*import)(qw_backend *, const void *host, uint64_t bytes, qw_buffer *out);
     qwen36_status (*step_begin)(qw_backend *, const qw_batch *); /* the batch's arrays reach the device */
     qwen36_status (*step_end)(qw_backend *);                     /* everything issued has finished */
-    /* Between steps: host memory from and to a place of a buffer; done when it returns. */
+    /* A layer is about to be issued. The host may be ahead of a device by a few layers, not by a whole step,
+     * so that an interrupt finds something not yet issued: this waits for one of the layers before. */
+    qwen36_status (*pace)(qw_backend *);
+    /* Host memory from and to a place of a buffer, after all that was issued before; done when it returns. */
     qwen36_status (*read)(qw_backend *, const qw_buffer *, uint64_t offset, void *host, uint64_t bytes);
     qwen36_status (*write)(qw_backend *, const qw_buffer *, uint64_t offset, const void *host,
                            uint64_t bytes);
@@ -350,7 +354,10 @@ typedef struct qw_ops {
 
 struct qw_backend {
     const qw_ops *ops;
-    void *self;       /* the backend's own state */
+    void *self;        /* the backend's own state */
+    int32_t space;     /* of its buffers: HOST where device memory is the host's */
+    uint32_t revision; /* grows when results may differ from now on: a kernel was refused, another serves;
+                          `name` has changed then too */
     int32_t cpu_tier; /* QWEN36_CPU_* in force; 0 for another backend */
     int32_t threads;
     uint64_t scratch_bytes;
@@ -383,6 +390,8 @@ uint64_t qw_cpu_backend_scratch_bytes(const qw_backend_config *config);
 
 /* The one that this build opens (kernels/<backend>/). */
 qwen36_status qw_backend_open(const qw_backend_config *config, qw_backend *out, qwen36_error *error);
+/* What nobody has taken of the memory that its buffers will come from; 0: that is the process's own. */
+qwen36_status qw_backend_free_bytes(int32_t device, uint64_t *bytes, qwen36_error *error);
 uint64_t qw_backend_scratch_bytes(const qw_backend_config *config);
 const char *qw_backend_name(void);
 

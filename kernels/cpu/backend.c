@@ -67,6 +67,13 @@ static qwen36_status step_end(qw_backend *backend)
     return QWEN36_OK;
 }
 
+/* Every operation has finished when it returns. */
+static qwen36_status pace(qw_backend *backend)
+{
+    (void)backend;
+    return QWEN36_OK;
+}
+
 static void destroy(qw_backend *backend)
 {
     qw_cpu *cpu = backend->self;
@@ -86,6 +93,7 @@ static const qw_ops cpu_ops = {
     .import = import,
     .step_begin = step_begin,
     .step_end = step_end,
+    .pace = pace,
     .read = read_buffer,
     .write = write_buffer,
     .copy = copy,
@@ -164,6 +172,9 @@ static qwen36_status open_parts(qw_cpu *cpu, const qw_backend_config *config, qw
 qwen36_status qw_cpu_backend_open(const qw_backend_config *config, qw_backend *out, qwen36_error *error)
 {
     *out = (qw_backend){0};
+    if (config->device != 0)
+        return qw_fail(error, QWEN36_ERROR_DEVICE, "there is no device %d: the processor is device 0",
+                       config->device);
     const qw_cpu_kernels *kernels = qw_cpu_kernels_choose(config->cpu_tier);
     if (kernels == NULL)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "this processor or build lacks the CPU tier %s (%d)",

@@ -52,14 +52,13 @@ static uint64_t tile_bytes(const qw_cuda *cuda)
 
 static qwen36_status open_parts(qw_cuda *cuda, qwen36_error *error)
 {
-    void *scratch, *tiles, *staging;
+    void *tiles, *staging;
     qwen36_status status = qw_runtime_stream_create(&cuda->stream);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "the device gives no stream");
-    status = qw_runtime_allocate(QW_SPACE_DEVICE, cuda->scratch_bytes, &scratch);
+    status = qw_cuda_memory_open(cuda, error);
     if (status != QWEN36_OK)
-        return qw_fail_memory(error, cuda->scratch_bytes);
-    cuda->scratch = static_cast<unsigned char *>(scratch);
+        return status;
     status = qw_runtime_allocate(QW_SPACE_DEVICE, tile_bytes(cuda), &tiles);
     if (status != QWEN36_OK)
         return qw_fail_memory(error, tile_bytes(cuda));
@@ -82,7 +81,7 @@ void qw_cuda_destroy(qw_backend *backend)
     qw_cuda_experts_close(cuda);
     qw_runtime_free(QW_SPACE_HOST, cuda->staging);
     qw_runtime_free(QW_SPACE_DEVICE, cuda->device_tiles);
-    qw_runtime_free(QW_SPACE_DEVICE, cuda->scratch);
+    qw_cuda_memory_close(cuda);
     qw_runtime_stream_destroy(cuda->stream);
     qw_free(cuda->allocator, cuda);
     *backend = {};
@@ -183,4 +182,13 @@ qwen36_status qw_cuda_step_begin(qw_backend *backend, const qw_batch *batch)
 qwen36_status qw_cuda_step_end(qw_backend *backend)
 {
     return qw_runtime_wait(qw_cuda_of(backend)->stream);
+}
+
+/* An event is taken again after QW_LAYERS_AHEAD layers: by then the device has passed it. */
+qwen36_status qw_cuda_pace_layer(qw_backend *backend)
+{
+    qw_cuda *cuda = qw_cuda_of(backend);
+    const qw_event event = cuda->pace.passed[cuda->pace.layers++ % QW_LAYERS_AHEAD];
+    const qwen36_status status = qw_runtime_event_wait(event);
+    return status == QWEN36_OK ? qw_runtime_event_record(event, cuda->stream) : status;
 }

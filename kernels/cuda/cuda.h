@@ -37,14 +37,33 @@ struct qw_expert_tables {
     qw_expert_pointers *device; /* [most][E] */
 };
 
+/* Weights travel through two pieces of pinned memory in turn: while one is on its way, the other is filled. */
+enum { QW_STAGES = 2, QW_STAGE_BYTES = 8 << 20 };
+struct qw_cuda_staging {
+    unsigned char *memory; /* pinned [QW_STAGES][QW_STAGE_BYTES] */
+    qw_event sent[QW_STAGES];
+    int32_t next;
+};
+
+/* How far the host may be ahead of the device: an event per layer, the oldest is waited for. */
+enum { QW_LAYERS_AHEAD = 4 };
+struct qw_cuda_pace {
+    qw_event passed[QW_LAYERS_AHEAD];
+    uint32_t layers; /* since the step began */
+};
+
 struct qw_cuda {
     const qw_allocator *allocator;
     qw_backend_config config;
     qw_dims dims;
     qw_device_profile profile;
     qw_stream stream;
+    unsigned char *arena; /* all device memory: scratch first, then what buffers and imports took */
+    uint64_t arena_bytes, arena_used;
     unsigned char *scratch; /* on the device: shared by the ops, which run one after another */
     uint64_t scratch_bytes;
+    qw_cuda_staging staged;
+    qw_cuda_pace pace;
     qw_tile *staging;      /* pinned host memory [2 max_rows]: the tables on their way */
     qw_tile *device_tiles; /* [2 max_rows] */
     qw_cuda_tables tables;
@@ -121,15 +140,29 @@ struct qw_cuda_scratch {
 
 extern "C" {
 
+/* The backend: state, memory and table for config->device (backend.cu). */
+qwen36_status qw_cuda_backend_open(const qw_backend_config *config, qw_backend *out, qwen36_error *error);
 /* Opens the state alone, for a device with this profile; destroy accepts what failed half way. */
 qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_profile *profile,
                              qw_backend *out, qwen36_error *error);
 void qw_cuda_destroy(qw_backend *backend);
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config);
 
+/* Memory (memory.cu): pieces of the arena, pinned host memory; copies. */
+qwen36_status qw_cuda_memory_open(qw_cuda *cuda, qwen36_error *error);
+void qw_cuda_memory_close(qw_cuda *cuda);
+qwen36_status qw_cuda_buffer_create(qw_backend *, uint64_t bytes, int32_t space, qw_buffer *out);
+void qw_cuda_buffer_destroy(qw_backend *, qw_buffer *);
+qwen36_status qw_cuda_import(qw_backend *, const void *host, uint64_t bytes, qw_buffer *out);
+qwen36_status qw_cuda_read(qw_backend *, const qw_buffer *, uint64_t offset, void *host, uint64_t bytes);
+qwen36_status qw_cuda_write(qw_backend *, const qw_buffer *, uint64_t offset, const void *host,
+                            uint64_t bytes);
+qwen36_status qw_cuda_copy(qw_backend *, const qw_copy_args *);
+
 /* The batch's arrays and the tables made of them reach the device. */
 qwen36_status qw_cuda_step_begin(qw_backend *, const qw_batch *);
 qwen36_status qw_cuda_step_end(qw_backend *);
+qwen36_status qw_cuda_pace_layer(qw_backend *);
 
 qwen36_status qw_cuda_embed(qw_backend *, const qw_embed_args *);
 qwen36_status qw_cuda_norm(qw_backend *, const qw_norm_args *);

@@ -66,6 +66,13 @@ static qwen36_status step_end(qw_backend *backend)
     return QWEN36_OK;
 }
 
+/* Every operation has finished when it returns. */
+static qwen36_status pace(qw_backend *backend)
+{
+    (void)backend;
+    return QWEN36_OK;
+}
+
 static void destroy(qw_backend *backend)
 {
     qw_reference *self = qw_ref_self(backend);
@@ -87,6 +94,7 @@ static const qw_ops reference_ops = {
     .import = import,
     .step_begin = step_begin,
     .step_end = step_end,
+    .pace = pace,
     .read = read_buffer,
     .write = write_buffer,
     .copy = copy,

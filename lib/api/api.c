@@ -72,6 +72,14 @@ static qwen36_status check_process(int64_t process, qwen36_error *error)
     return QWEN36_OK;
 }
 
+static qwen36_status check_device(const qwen36_model *model, qwen36_error *error)
+{
+    if (atomic_load_explicit(&model->device_lost, memory_order_relaxed) != 0)
+        return qw_fail(error, QWEN36_ERROR_DEVICE_LOST,
+                       "the device of this model is lost: its sessions and the model can only be given back");
+    return QWEN36_OK;
+}
+
 static qwen36_status busy(qwen36_error *error)
 {
     return qw_fail(error, QWEN36_ERROR_BUSY, "called from a callback of a call on the same model");
@@ -82,7 +90,8 @@ qwen36_status qw_enter_model(const qwen36_model *model, qwen36_error *error)
     qw_error_clear(error);
     if (model == NULL)
         return qw_fail(error, QWEN36_ERROR_ARGUMENT, "the model is NULL");
-    return check_process(model->process, error);
+    qwen36_status status = check_process(model->process, error);
+    return status == QWEN36_OK ? check_device(model, error) : status;
 }
 
 /* Without clearing: for sessions in an array. */
@@ -93,7 +102,7 @@ static qwen36_status check_session(const qwen36_session *session, qwen36_error *
     qwen36_status status = check_process(session->process, error);
     if (status == QWEN36_OK && (session->in_call || qw_model_has_turn(session->model)))
         status = busy(error);
-    return status;
+    return status == QWEN36_OK ? check_device(session->model, error) : status;
 }
 
 qwen36_status qw_enter_session(const qwen36_session *session, qwen36_error *error)

@@ -19,7 +19,8 @@ void qw_defaults_write(void *options, size_t size, const void *defaults, size_t 
 qwen36_status qw_output_check(const void *output, size_t known, qwen36_error *error);
 qwen36_status qw_output_write(void *output, const void *values, size_t known, qwen36_error *error);
 
-/* Clears the error; NULL, an object of a parent process; for a session also a call out of a callback. */
+/* Clears the error; NULL, an object of a parent process, a lost device; for a session also a call out of a
+ * callback. */
 qwen36_status qw_enter_model(const qwen36_model *model, qwen36_error *error);
 qwen36_status qw_enter_session(const qwen36_session *session, qwen36_error *error);
 /* A set of sessions for step or sample: one model, no session twice; marks them in_call. On failure none is

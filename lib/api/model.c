@@ -76,8 +76,8 @@ qwen36_status qw_model_options_adopt(qwen36_model_options *ours, const qwen36_mo
     *ours = model_defaults();
     if (given == NULL)
         return QWEN36_OK;
-    qwen36_status status = qw_options_adopt(
-        ours, sizeof *ours, given, QW_SIZE_THROUGH(qwen36_model_options, batch_invariant), error);
+    qwen36_status status = qw_options_adopt(ours, sizeof *ours, given,
+                                            QW_SIZE_THROUGH(qwen36_model_options, batch_invariant), error);
     return status == QWEN36_OK ? check_model_options(ours, error) : status;
 }
 

@@ -174,6 +174,22 @@ void qwen36_session_interrupt(qwen36_session *session)
         atomic_store_explicit(&session->interrupted, 1, memory_order_relaxed);
 }
 
+/* From a device they are brought between steps. */
+static qwen36_status show_logits(qwen36_model *m, int32_t row, const float **logits, qwen36_error *error)
+{
+    const bool on_device = m->backend.space == QW_SPACE_DEVICE;
+    qwen36_status status = on_device ? qw_model_take_turn(m, error) : QWEN36_OK;
+    if (status != QWEN36_OK)
+        return status;
+    status = qw_cache_show_row(&m->cache, &m->allocator, &m->backend, row, logits);
+    if (on_device)
+        qw_model_give_turn(m);
+    if (status == QWEN36_OK)
+        return status;
+    *logits = NULL;
+    return qw_fail(error, qw_model_note(m, status), "the logits could not be brought to the host");
+}
+
 qwen36_status qwen36_session_logits(const qwen36_session *session, const float **logits, int32_t *vocab_size,
                                     qwen36_error *error)
 {
@@ -186,10 +202,10 @@ qwen36_status qwen36_session_logits(const qwen36_session *session, const float *
     if (session->row < 0)
         return qw_fail(error, QWEN36_ERROR_NO_LOGITS, "no logits stand after the %d computed tokens",
                        session->computed);
-    *logits = qw_cache_logits(&session->model->cache, session->row);
+    qwen36_model *m = session->model;
     if (vocab_size != NULL)
-        *vocab_size = session->model->dims.vocab_size;
-    return QWEN36_OK;
+        *vocab_size = m->dims.vocab_size;
+    return show_logits(m, session->row, logits, error);
 }
 
 qwen36_status qwen36_session_score(qwen36_session *session, const int32_t *tokens, size_t count,

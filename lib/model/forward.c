@@ -51,7 +51,9 @@ qwen36_status qw_forward(const qw_forward_context *f, const qw_batch *batch)
     for (int32_t i = 0; i < f->dims->layers && status == QWEN36_OK; i++) {
         if (f->stop != NULL && f->stop(f->user))
             return QWEN36_INTERRUPTED;
-        status = run_timed(f, batch, i);
+        status = f->backend->ops->pace(f->backend);
+        if (status == QWEN36_OK)
+            status = run_timed(f, batch, i);
     }
     if (status == QWEN36_OK)
         status = norm(f, batch->rows, f->network->norm, true);

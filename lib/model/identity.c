@@ -90,7 +90,7 @@ static void add_dims(qw_hash_state *state, const qw_dims *d)
     qw_hash_add(state, d->layer_kind, (size_t)d->layers);
 }
 
-qw_hash128 qw_model_fingerprint(const qwen36_model *m)
+qw_hash128 qw_model_fingerprint_make(const qwen36_model *m)
 {
     qw_hash_state state;
     qw_hash_begin(&state, 0);

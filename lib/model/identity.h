@@ -13,7 +13,7 @@ void qw_model_numerics_id(const qwen36_model *model, char id[QW_NUMERICS_ID]);
 
 /* Stands for the weights: dimensions, and of every tensor its shape, its dtype and two samples of its
  * content (of the experts three per layer). Reads little, so files of any size are told apart at once; it
- * finds exchanged files, not a forger. */
-qw_hash128 qw_model_fingerprint(const qwen36_model *model);
+ * finds exchanged files, not a forger. Made once, from the weights in host memory. */
+qw_hash128 qw_model_fingerprint_make(const qwen36_model *model);
 
 #endif

@@ -1,5 +1,6 @@
 #include "lib/model/model.h"
 
+#include "lib/model/identity.h"
 #include "lib/os/process.h"
 #include "lib/session/disk.h"
 #include "lib/text/tokenizer.h"
@@ -32,8 +33,24 @@ static int64_t max_table_entries(const sizes *s)
     return QW_MIN(most, QW_MAX(s->cache.blocks + context, generous));
 }
 
-static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options *o, sizes *s,
-                                qwen36_error *error)
+/* Of the process's memory; of a device's, of what is free there beside the weights. */
+static qwen36_status share_of_memory(const qwen36_model_options *o, uint64_t weight_bytes, uint64_t *bytes,
+                                     qwen36_error *error)
+{
+    uint64_t whole;
+    qwen36_status status = qw_backend_free_bytes(o->device, &whole, error);
+    if (status != QWEN36_OK)
+        return status;
+    if (whole == 0)
+        whole = qw_memory_bytes();
+    else
+        whole -= QW_MIN(whole, weight_bytes);
+    *bytes = QW_MAX(1, (uint64_t)((double)whole * (double)o->memory_share));
+    return status;
+}
+
+static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options *o, uint64_t weight_bytes,
+                                sizes *s, qwen36_error *error)
 {
     *s = (sizes){.numerics = o->numerics,
                  .kv_dtype = choose_kv_dtype(o),
@@ -48,11 +65,13 @@ static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options 
                                 o->cache_bytes,
                                 o->prefix_reuse != 0 ? o->snapshot_bytes : 0,
                                 0};
+    qwen36_status status = QWEN36_OK;
     if (o->memory_share > 0) {
         request.cache_bytes = 0;
-        request.memory_bytes = (uint64_t)((double)qw_memory_bytes() * (double)o->memory_share);
+        status = share_of_memory(o, weight_bytes, &request.memory_bytes, error);
     }
-    qwen36_status status = qw_cache_plan_make(dims, &request, &s->cache, error);
+    if (status == QWEN36_OK)
+        status = qw_cache_plan_make(dims, &request, &s->cache, error);
     s->batch = (qw_batch_limits){.rows = s->max_rows,
                                  .segments = s->max_segments,
                                  .writes = s->max_segments + QW_MAX_SAVES,
@@ -60,8 +79,30 @@ static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options 
     return status;
 }
 
+static uint64_t saturating_sum(const uint64_t *values, int32_t count)
+{
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (!qw_add(sum, values[i], &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+/* Every buffer that will be created, and the weights. */
+static uint64_t device_bytes(const qw_dims *dims, const sizes *s, uint64_t weight_bytes)
+{
+    const uint64_t all[] = {qw_network_device_bytes(dims, weight_bytes),
+                            qw_workspace_bytes(dims, s->max_rows),
+                            qw_batch_bytes(&s->batch),
+                            s->cache.kv_bytes,
+                            s->cache.state_bytes,
+                            s->cache.logits_bytes,
+                            8 * (uint64_t)QW_BUFFER_ALIGNMENT};
+    return saturating_sum(all, QW_COUNT_OF(all));
+}
+
 static qw_backend_config backend_config(const qw_allocator *allocator, const qw_log *log, const qw_dims *dims,
-                                        const qwen36_model_options *o, const sizes *s)
+                                        const qwen36_model_options *o, uint64_t weight_bytes, const sizes *s)
 {
     return (qw_backend_config){.allocator = allocator,
                                .log = log,
@@ -73,7 +114,11 @@ static qw_backend_config backend_config(const qw_allocator *allocator, const qw_
                                .max_rows = s->max_rows,
                                .max_segments = s->max_segments,
                                .max_head_rows = s->max_head_rows,
-                               .max_context = s->context};
+                               .max_context = s->context,
+                               .device = o->device,
+                               .device_tier = o->device_tier,
+                               .batch_invariant = o->batch_invariant,
+                               .device_bytes = device_bytes(dims, s, weight_bytes)};
 }
 
 /* ---- loading, in the order of what depends on what --------------------------------------------------- */
@@ -119,13 +164,10 @@ static void find_turn_tokens(qwen36_model *m)
     m->user_token = qwen36_tokenizer_id(m->tokenizer, "user", 4);
 }
 
-static qwen36_status load_weights(qwen36_model *m, const char *directory, const qwen36_model_options *o,
-                                  qwen36_error *error)
+/* What the files say of the model, without its weights. */
+static qwen36_status load_facts(qwen36_model *m, const char *directory, const qw_checkpoint *checkpoint,
+                                qwen36_error *error)
 {
-    qw_checkpoint *checkpoint = NULL;
-    qwen36_status status = qw_checkpoint_open(&m->allocator, directory, &checkpoint, error);
-    if (status != QWEN36_OK)
-        return status;
     m->dims = checkpoint->dims;
     m->generation = checkpoint->generation;
     m->parameters = checkpoint->parameters;
@@ -133,11 +175,27 @@ static qwen36_status load_weights(qwen36_model *m, const char *directory, const 
     if (checkpoint->role_count[QW_ROLE_OTHER] > 0)
         qw_log_write(&m->log, QWEN36_LOG_WARNING, "%s: %u tensors of no known purpose are left unread",
                      directory, checkpoint->role_count[QW_ROLE_OTHER]);
-    status = load_tokenizer(m, directory, error);
-    if (status == QWEN36_OK)
-        status = qw_weights_bind(&m->allocator, checkpoint, o->weights_access, o->progress, o->progress_user,
-                                 &m->weights, error);
-    qw_checkpoint_close(checkpoint);
+    qwen36_status status = load_tokenizer(m, directory, error);
+    find_turn_tokens(m);
+    return status;
+}
+
+/* Progress is of what takes longer: binding, or the way to a device. */
+static qwen36_status load_weights(qwen36_model *m, const qw_checkpoint *checkpoint,
+                                  const qwen36_model_options *o, qwen36_error *error)
+{
+    const bool on_device = m->backend.space == QW_SPACE_DEVICE;
+    qw_import_progress progress = {on_device ? o->progress : NULL, o->progress_user, m->weight_bytes};
+    qwen36_status status =
+        qw_weights_bind(&m->allocator, checkpoint, o->weights_access, on_device ? NULL : o->progress,
+                        o->progress_user, &m->weights, error);
+    if (status != QWEN36_OK)
+        return status;
+    m->fingerprint = qw_model_fingerprint_make(m);
+    status =
+        qw_network_create(&m->network, &m->allocator, &m->dims, &m->weights, &progress, &m->backend, error);
+    if (status == QWEN36_OK && on_device)
+        qw_weights_release(&m->weights); /* the device has its own */
     return status;
 }
 
@@ -147,7 +205,7 @@ static qwen36_status create_step_memory(qwen36_model *m, const sizes *s, qwen36_
     if (status == QWEN36_OK)
         status = qw_cache_create(&m->cache, &m->allocator, &s->cache, m->dims.vocab_size, &m->backend);
     if (status == QWEN36_OK)
-        status = qw_batch_create(&m->batch, &m->allocator, &s->batch);
+        status = qw_batch_create(&m->batch, &s->batch, &m->backend);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "no memory for cache and workspace: %llu bytes of KV, %llu of states",
                        (unsigned long long)s->cache.kv_bytes, (unsigned long long)s->cache.state_bytes);
@@ -175,15 +233,12 @@ static qwen36_status open_trace(qwen36_model *m, const qwen36_model_options *o, 
 static qwen36_status open_backend(qwen36_model *m, const qwen36_model_options *o, const sizes *s,
                                   qw_backend_opener opener, qwen36_error *error)
 {
-    qw_backend_config config = backend_config(&m->allocator, &m->log, &m->dims, o, s);
+    qw_backend_config config = backend_config(&m->allocator, &m->log, &m->dims, o, m->weight_bytes, s);
     qwen36_status status = opener(&config, &m->backend, error);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "the backend could not be opened");
     m->backend_open = true;
-    status = open_trace(m, o, error);
-    if (status != QWEN36_OK)
-        return status;
-    return qw_network_create(&m->network, &m->allocator, &m->dims, &m->weights, &m->backend, error);
+    return open_trace(m, o, error);
 }
 
 static void adopt_sizes(qwen36_model *m, const sizes *s)
@@ -196,22 +251,33 @@ static void adopt_sizes(qwen36_model *m, const sizes *s)
     m->max_head_rows = s->max_head_rows;
 }
 
-static qwen36_status load(qwen36_model *m, const char *directory, const qwen36_model_options *o,
-                          qw_backend_opener opener, qwen36_error *error)
+static qwen36_status load_from(qwen36_model *m, const char *directory, const qw_checkpoint *checkpoint,
+                               const qwen36_model_options *o, qw_backend_opener opener, qwen36_error *error)
 {
     sizes s;
-    qwen36_status status = open_guards(m, error);
+    qwen36_status status = load_facts(m, directory, checkpoint, error);
     if (status == QWEN36_OK)
-        status = load_weights(m, directory, o, error);
-    if (status == QWEN36_OK)
-        status = make_sizes(&m->dims, o, &s, error);
+        status = make_sizes(&m->dims, o, m->weight_bytes, &s, error);
     if (status != QWEN36_OK)
         return status;
     adopt_sizes(m, &s);
-    find_turn_tokens(m);
     status = open_backend(m, o, &s, opener, error);
     if (status == QWEN36_OK)
-        status = create_step_memory(m, &s, error);
+        status = load_weights(m, checkpoint, o, error);
+    return status == QWEN36_OK ? create_step_memory(m, &s, error) : status;
+}
+
+static qwen36_status load(qwen36_model *m, const char *directory, const qwen36_model_options *o,
+                          qw_backend_opener opener, qwen36_error *error)
+{
+    qw_checkpoint *checkpoint = NULL;
+    qwen36_status status = open_guards(m, error);
+    if (status == QWEN36_OK)
+        status = qw_checkpoint_open(&m->allocator, directory, &checkpoint, error);
+    if (status != QWEN36_OK)
+        return status;
+    status = load_from(m, directory, checkpoint, o, opener, error);
+    qw_checkpoint_close(checkpoint);
     if (status == QWEN36_OK && o->prefix_directory != NULL)
         status = qw_disk_open(m, o->prefix_directory, o->prefix_directory_bytes, error);
     if (status == QWEN36_OK)
@@ -262,8 +328,8 @@ void qw_model_close(qwen36_model *m)
     qw_free(&allocator, m->order);
     qw_free(&allocator, m->head_rows);
     qw_free(&allocator, m->sample_rows);
-    qw_batch_destroy(&m->batch, &allocator);
     if (m->backend_open) {
+        qw_batch_destroy(&m->batch, &m->backend);
         qw_cache_destroy(&m->cache, &allocator, &m->backend);
         qw_workspace_destroy(&m->work, &m->backend);
         qw_network_destroy(&m->network, &allocator, &m->backend);
@@ -288,15 +354,6 @@ static uint64_t session_bytes(const sizes *s)
            (s->cache.snapshots > 0 ? qw_prefix_bytes(s->cache.blocks) : 0);
 }
 
-static uint64_t saturating_sum(const uint64_t *values, int32_t count)
-{
-    uint64_t sum = 0;
-    for (int32_t i = 0; i < count; i++)
-        if (!qw_add(sum, values[i], &sum))
-            return UINT64_MAX;
-    return sum;
-}
-
 qwen36_status qw_model_estimate(const char *directory, const qwen36_model_options *o,
                                 qwen36_memory_estimate *e, qwen36_error *error)
 {
@@ -309,13 +366,14 @@ qwen36_status qw_model_estimate(const char *directory, const qwen36_model_option
     if (status != QWEN36_OK)
         return status;
     const qw_dims *dims = &checkpoint->dims;
-    status = make_sizes(dims, o, &s, error);
+    const uint64_t weight_bytes = qw_weights_bytes(checkpoint);
+    status = make_sizes(dims, o, weight_bytes, &s, error);
     if (status == QWEN36_OK) {
         qw_log log = {0};
-        qw_backend_config config = backend_config(&allocator, &log, dims, o, &s);
+        qw_backend_config config = backend_config(&allocator, &log, dims, o, weight_bytes, &s);
         uint64_t work[3] = {qw_workspace_bytes(dims, s.max_rows), qw_batch_bytes(&s.batch),
                             qw_backend_scratch_bytes(&config)};
-        e->weight_bytes = qw_weights_bytes(checkpoint);
+        e->weight_bytes = weight_bytes;
         e->cache_bytes = s.cache.kv_bytes;
         e->state_bytes = s.cache.state_bytes;
         e->workspace_bytes = saturating_sum(work, 3);
@@ -377,6 +435,15 @@ void qw_model_describe(const qwen36_model *m, qwen36_model_info *info)
     info->weight_bytes = m->weight_bytes;
     info->kv_token_bytes = m->cache.plan.kv_token_bytes;
     info->state_bytes = m->cache.plan.slot_bytes;
+}
+
+/* ---- the device ---------------------------------------------------------------------------------------- */
+
+qwen36_status qw_model_note(qwen36_model *m, qwen36_status status)
+{
+    if (status == QWEN36_ERROR_DEVICE_LOST)
+        atomic_store_explicit(&m->device_lost, 1, memory_order_relaxed);
+    return status;
 }
 
 /* ---- the turn ------------------------------------------------------------------------------------------ */

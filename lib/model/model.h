@@ -7,6 +7,7 @@
 #ifndef QW_MODEL_MODEL_H
 #define QW_MODEL_MODEL_H
 
+#include "lib/base/hash.h"
 #include "lib/model/forward.h"
 #include "lib/os/threads.h"
 #include "lib/session/batch.h"
@@ -51,7 +52,10 @@ struct qwen36_model {
     qw_weights weights;
     qw_backend backend;
     bool backend_open;
-    qw_trace *trace; /* NULL: none */
+    _Atomic int32_t device_lost; /* 1: every call says so */
+    uint32_t revision;           /* of the backend, when it was last asked */
+    qw_hash128 fingerprint;      /* of the weights (identity.h) */
+    qw_trace *trace;             /* NULL: none */
     qw_network network;
     qw_workspace work;
     qw_cache cache;
@@ -89,6 +93,8 @@ qwen36_status qw_model_estimate(const char *directory, const qwen36_model_option
                                 qwen36_memory_estimate *estimate, qwen36_error *error);
 void qw_model_describe(const qwen36_model *model, qwen36_model_info *info);
 
+/* Looks at the status of an operation of the backend: remembers a lost device. Returns it. */
+qwen36_status qw_model_note(qwen36_model *model, qwen36_status status);
 /* Waits for the turn; QWEN36_ERROR_BUSY when this very thread holds it (a call out of a callback). */
 qwen36_status qw_model_take_turn(qwen36_model *model, qwen36_error *error);
 void qw_model_give_turn(qwen36_model *model);

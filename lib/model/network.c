@@ -5,6 +5,8 @@ typedef struct importer {
     qw_backend *backend;
     qw_network *network;
     size_t capacity; /* of network->buffers */
+    const qw_import_progress *progress;
+    uint64_t done; /* bytes */
     qwen36_status status;
 } importer;
 
@@ -28,6 +30,16 @@ static qw_view describe(const qw_weight *weight, const qw_buffer *buffer, int64_
     return view;
 }
 
+/* Where weights are aliased there is nothing to wait for. */
+static void report(importer *in, uint64_t bytes)
+{
+    const qw_import_progress *p = in->progress;
+    in->done += bytes;
+    if (p->function != NULL && in->backend->space == QW_SPACE_DEVICE &&
+        p->function(p->user, QW_MIN(in->done, p->total), p->total) != 0)
+        in->status = QWEN36_ERROR_CANCELLED;
+}
+
 /* An absent tensor gives an absent view. */
 static qw_view import(importer *in, const qw_weight *weight)
 {
@@ -43,6 +55,7 @@ static qw_view import(importer *in, const qw_weight *weight)
     if (in->status != QWEN36_OK)
         return (qw_view){0};
     in->network->buffer_count++;
+    report(in, bytes);
     return describe(weight, buffer, 0);
 }
 
@@ -105,6 +118,11 @@ static size_t tensor_bound(const qw_dims *dims)
     return 3 + (size_t)dims->layers * (25 + 3 * (size_t)dims->experts);
 }
 
+uint64_t qw_network_device_bytes(const qw_dims *dims, uint64_t weight_bytes)
+{
+    return weight_bytes + (uint64_t)tensor_bound(dims) * QW_BUFFER_ALIGNMENT;
+}
+
 static bool allocate(qw_network *network, const qw_allocator *a, const qw_dims *dims)
 {
     size_t layers = (size_t)dims->layers, half = (size_t)dims->rotary_dim / 2;
@@ -126,14 +144,15 @@ static bool allocate(qw_network *network, const qw_allocator *a, const qw_dims *
 }
 
 qwen36_status qw_network_create(qw_network *network, const qw_allocator *a, const qw_dims *dims,
-                                const qw_weights *weights, qw_backend *backend, qwen36_error *error)
+                                const qw_weights *weights, const qw_import_progress *progress,
+                                qw_backend *backend, qwen36_error *error)
 {
     *network = (qw_network){0};
     if (!allocate(network, a, dims)) {
         qw_network_destroy(network, a, backend);
         return qw_fail_memory(error, tensor_bound(dims) * sizeof *network->buffers);
     }
-    importer in = {backend, network, tensor_bound(dims), QWEN36_OK};
+    importer in = {backend, network, tensor_bound(dims), progress, 0, QWEN36_OK};
     network->embed = import(&in, &weights->embed);
     network->norm = import(&in, &weights->norm);
     network->head = dims->tied_head ? network->embed : import(&in, &weights->head);
@@ -145,7 +164,9 @@ qwen36_status qw_network_create(qw_network *network, const qw_allocator *a, cons
     qw_dims_rope_table(dims, network->inv_freq, network->axis, &network->rope_scale);
     if (in.status != QWEN36_OK) {
         qw_network_destroy(network, a, backend);
-        return qw_fail(error, in.status, "the backend could not take the weights");
+        return qw_fail(error, in.status,
+                       in.status == QWEN36_ERROR_CANCELLED ? "loading was cancelled by the progress callback"
+                                                           : "the backend could not take the weights");
     }
     return QWEN36_OK;
 }

@@ -36,8 +36,18 @@ typedef struct qw_network {
     size_t buffer_count;
 } qw_network;
 
+/* Progress counts bytes, where importing them takes time (a device). */
+typedef struct qw_import_progress {
+    qwen36_progress_fn function; /* NULL: nobody asks */
+    void *user;
+    uint64_t total;
+} qw_import_progress;
+
 qwen36_status qw_network_create(qw_network *network, const qw_allocator *a, const qw_dims *dims,
-                                const qw_weights *weights, qw_backend *backend, qwen36_error *error);
+                                const qw_weights *weights, const qw_import_progress *progress,
+                                qw_backend *backend, qwen36_error *error);
+/* What the imports of so many bytes of weights take at most, each rounded up to QW_BUFFER_ALIGNMENT. */
+uint64_t qw_network_device_bytes(const qw_dims *dims, uint64_t weight_bytes);
 void qw_network_destroy(qw_network *network, const qw_allocator *a, qw_backend *backend);
 
 #endif

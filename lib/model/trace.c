@@ -2,6 +2,8 @@
 
 #include "lib/os/process.h"
 
+#include <string.h>
+
 uint64_t qw_trace_clock(const qw_trace *trace)
 {
     return trace == NULL ? 0 : qw_clock_nanoseconds();
@@ -61,10 +63,12 @@ static qwen36_status step_end(qw_backend *backend)
     uint64_t begin = qw_clock_nanoseconds();
     qwen36_status status = trace->inner.ops->step_end(&trace->inner);
     qw_trace_report(trace, "op", "step_end", begin, qw_clock_nanoseconds());
+    backend->revision = trace->inner.revision;
+    memcpy(backend->name, trace->inner.name, sizeof backend->name);
     return status;
 }
 
-/* Memory is no part of a step: handed on. */
+/* The rest is handed on. */
 
 static qw_backend *inner_of(qw_backend *backend)
 {
@@ -99,6 +103,11 @@ static qwen36_status write_buffer(qw_backend *backend, const qw_buffer *buffer, 
     return inner_of(backend)->ops->write(inner_of(backend), buffer, offset, host, bytes);
 }
 
+static qwen36_status pace(qw_backend *backend)
+{
+    return inner_of(backend)->ops->pace(inner_of(backend));
+}
+
 static void destroy(qw_backend *backend)
 {
     qw_backend *inner = inner_of(backend);
@@ -114,6 +123,7 @@ void qw_trace_wrap(qw_trace *trace, qwen36_trace_fn function, void *user, qw_bac
         .import = import,
         .step_begin = step_begin,
         .step_end = step_end,
+        .pace = pace,
         .read = read_buffer,
         .write = write_buffer,
         .copy = copy,

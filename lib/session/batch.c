@@ -14,14 +14,24 @@ uint64_t qw_batch_bytes(const qw_batch_limits *l)
                               (uint64_t)l->writes * WRITE_INTS + (uint64_t)l->blocks);
 }
 
-qwen36_status qw_batch_create(qw_batch_builder *b, const qw_allocator *a, const qw_batch_limits *limits)
+qwen36_status qw_batch_create(qw_batch_builder *b, const qw_batch_limits *limits, qw_backend *backend)
 {
-    *b = (qw_batch_builder){.limits = *limits, .bytes = qw_batch_bytes(limits)};
-    b->memory = qw_alloc(a, b->bytes, 1);
-    if (b->memory == NULL)
-        return QWEN36_ERROR_OUT_OF_MEMORY;
-    b->buffer = (qw_buffer){b->memory, b->bytes, QW_SPACE_HOST, 0};
-    b->segment = (qw_segment *)b->memory;
+    const uint64_t bytes = qw_batch_bytes(limits);
+    *b = (qw_batch_builder){.limits = *limits};
+    qwen36_status status = backend->ops->buffer_create(backend, bytes, QW_SPACE_HOST, &b->host);
+    if (status != QWEN36_OK)
+        return status;
+    b->device = b->host;
+    b->device.owned = 0;
+    if (backend->space == QW_SPACE_DEVICE)
+        status = backend->ops->buffer_create(backend, bytes, QW_SPACE_DEVICE, &b->device);
+    if (status != QWEN36_OK) {
+        b->device = b->host;
+        b->device.owned = 0;
+        qw_batch_destroy(b, backend);
+        return status;
+    }
+    b->segment = (qw_segment *)b->host.base;
     b->write = (qw_state_write *)(b->segment + limits->segments);
     b->ids = (int32_t *)(b->write + limits->writes);
     b->positions = b->ids + limits->rows;
@@ -30,10 +40,13 @@ qwen36_status qw_batch_create(qw_batch_builder *b, const qw_allocator *a, const 
     return QWEN36_OK;
 }
 
-void qw_batch_destroy(qw_batch_builder *builder, const qw_allocator *a)
+void qw_batch_destroy(qw_batch_builder *b, qw_backend *backend)
 {
-    qw_free(a, builder->memory);
-    *builder = (qw_batch_builder){0};
+    if (b->device.owned != 0)
+        backend->ops->buffer_destroy(backend, &b->device);
+    if (b->host.base != NULL)
+        backend->ops->buffer_destroy(backend, &b->host);
+    *b = (qw_batch_builder){0};
 }
 
 void qw_batch_begin(qw_batch_builder *b)
@@ -96,7 +109,8 @@ qw_batch qw_batch_finish(const qw_batch_builder *b)
                       .segment = b->segment,
                       .state_write = b->write,
                       .block_table = b->block_table,
-                      .host = b->memory,
-                      .bytes = b->bytes,
-                      .device = &b->buffer};
+                      .host = b->host.base,
+                      .bytes =
+                          (uint64_t)((const char *)(b->block_table + b->blocks) - (const char *)b->host.base),
+                      .device = &b->device};
 }

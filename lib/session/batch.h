@@ -11,9 +11,7 @@ typedef struct qw_batch_limits {
 
 typedef struct qw_batch_builder {
     qw_batch_limits limits;
-    int32_t *memory;
-    uint64_t bytes;
-    qw_buffer buffer; /* describes memory */
+    qw_buffer host, device; /* of equal size; `device` is `host` where the backend's memory is the host's */
     int32_t *ids, *positions, *kv_index, *block_table;
     qw_segment *segment;
     qw_state_write *write;
@@ -21,9 +19,8 @@ typedef struct qw_batch_builder {
 } qw_batch_builder;
 
 uint64_t qw_batch_bytes(const qw_batch_limits *limits);
-qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_allocator *a,
-                              const qw_batch_limits *limits);
-void qw_batch_destroy(qw_batch_builder *builder, const qw_allocator *a);
+qwen36_status qw_batch_create(qw_batch_builder *builder, const qw_batch_limits *limits, qw_backend *backend);
+void qw_batch_destroy(qw_batch_builder *builder, qw_backend *backend);
 
 /* One sequence's next rows: tokens [position, position + count) of it. */
 typedef struct qw_batch_part {

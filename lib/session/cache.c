@@ -88,6 +88,27 @@ static qwen36_status create_pools(qw_cache *cache, const qw_allocator *a)
     return status;
 }
 
+static uint64_t row_bytes(const qw_cache *cache)
+{
+    return (uint64_t)cache->logits_view.shape[1] * sizeof(float);
+}
+
+/* For qw_cache_pass_row and qw_cache_show_row. */
+static qwen36_status create_host_rows(qw_cache *cache, const qw_allocator *a)
+{
+    cache->passing = qw_alloc_raw(a, row_bytes(cache), 1);
+    cache->host_row = qw_alloc(a, (size_t)cache->plan.logit_rows, sizeof *cache->host_row);
+    return cache->passing != NULL && cache->host_row != NULL ? QWEN36_OK : QWEN36_ERROR_OUT_OF_MEMORY;
+}
+
+static void destroy_host_rows(qw_cache *cache, const qw_allocator *a)
+{
+    for (int32_t i = 0; cache->host_row != NULL && i < cache->plan.logit_rows; i++)
+        qw_free(a, cache->host_row[i].logits);
+    qw_free(a, cache->host_row);
+    qw_free(a, cache->passing);
+}
+
 qwen36_status qw_cache_create(qw_cache *cache, const qw_allocator *a, const qw_cache_plan *plan,
                               int32_t vocab_size, qw_backend *backend)
 {
@@ -99,14 +120,14 @@ qwen36_status qw_cache_create(qw_cache *cache, const qw_allocator *a, const qw_c
     if (status == QWEN36_OK)
         status = ops->buffer_create(backend, plan->state_bytes, QW_SPACE_DEVICE, &cache->states);
     if (status == QWEN36_OK)
-        status = ops->buffer_create(backend, plan->logits_bytes, QW_SPACE_HOST, &cache->logits);
-    if (status != QWEN36_OK) {
-        qw_cache_destroy(cache, a, backend);
-        return status;
-    }
+        status = ops->buffer_create(backend, plan->logits_bytes, QW_SPACE_DEVICE, &cache->logits);
     cache->logits_view = (qw_view){
         &cache->logits, 0, QW_F32, 2, {plan->logit_rows + QW_LOGITS_TILE, vocab_size, 1}, {vocab_size, 1, 1}};
-    return QWEN36_OK;
+    if (status == QWEN36_OK && backend->space == QW_SPACE_DEVICE)
+        status = create_host_rows(cache, a);
+    if (status != QWEN36_OK)
+        qw_cache_destroy(cache, a, backend);
+    return status;
 }
 
 static void destroy_buffer(qw_backend *backend, qw_buffer *buffer)
@@ -120,6 +141,7 @@ void qw_cache_destroy(qw_cache *cache, const qw_allocator *a, qw_backend *backen
     destroy_buffer(backend, &cache->kv);
     destroy_buffer(backend, &cache->states);
     destroy_buffer(backend, &cache->logits);
+    destroy_host_rows(cache, a);
     qw_prefix_destroy(&cache->prefix, a);
     qw_index_pool_destroy(&cache->blocks, a);
     qw_index_pool_destroy(&cache->slots, a);
@@ -164,6 +186,14 @@ void qw_cache_drop_slot(qw_cache *cache, int32_t slot)
     qw_index_pool_release(&cache->slots, slot);
 }
 
+int32_t qw_cache_take_row(qw_cache *cache)
+{
+    int32_t row = qw_index_pool_acquire(&cache->rows);
+    if (row >= 0 && cache->host_row != NULL)
+        cache->host_row[row].current = false;
+    return row;
+}
+
 /* ---- views -------------------------------------------------------------------------------------------- */
 
 qw_kv_view qw_cache_kv(const qw_cache *cache, int32_t full_index)
@@ -186,10 +216,44 @@ qw_state_view qw_cache_conv(const qw_cache *cache, int32_t linear_index)
     return view;
 }
 
-const float *qw_cache_logits(const qw_cache *cache, int32_t row)
+/* ---- logits on the host -------------------------------------------------------------------------------- */
+
+static const float *host_logits(const qw_cache *cache, int32_t row)
 {
     return (const float *)qw_view_data(&cache->logits_view) + (int64_t)row * cache->logits_view.shape[1];
 }
+
+static qwen36_status read_row(const qw_cache *cache, qw_backend *backend, int32_t row, float *to)
+{
+    uint64_t bytes = row_bytes(cache);
+    return backend->ops->read(backend, &cache->logits, (uint64_t)row * bytes, to, bytes);
+}
+
+qwen36_status qw_cache_pass_row(const qw_cache *cache, qw_backend *backend, int32_t row, const float **logits)
+{
+    *logits = cache->passing != NULL ? cache->passing : host_logits(cache, row);
+    return cache->passing != NULL ? read_row(cache, backend, row, cache->passing) : QWEN36_OK;
+}
+
+qwen36_status qw_cache_show_row(qw_cache *cache, const qw_allocator *a, qw_backend *backend, int32_t row,
+                                const float **logits)
+{
+    if (cache->passing == NULL) {
+        *logits = host_logits(cache, row);
+        return QWEN36_OK;
+    }
+    qw_host_row *copy = &cache->host_row[row];
+    if (copy->logits == NULL)
+        copy->logits = qw_alloc_raw(a, row_bytes(cache), 1);
+    if (copy->logits == NULL)
+        return QWEN36_ERROR_OUT_OF_MEMORY;
+    qwen36_status status = copy->current ? QWEN36_OK : read_row(cache, backend, row, copy->logits);
+    copy->current = status == QWEN36_OK;
+    *logits = copy->logits;
+    return status;
+}
+
+/* ---- content of a block ---------------------------------------------------------------------------------- */
 
 /* Rows of equal size stand one behind the other, 64 tokens' worth again and again: zeroes those of the tokens
  * from `tokens` on, as far as they lie in data = [offset, offset + bytes) of the rows. */

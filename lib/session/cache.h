@@ -11,7 +11,8 @@
  * while it steps. A block is written only by its one holder (step.c copies a shared one first).
  *
  * take gives a free one, if need be by evicting what the prefix index has not used for longest; hold adds a
- * holder; drop (-1 is ignored) takes one away. All calls are under the model's lock.
+ * holder; drop (-1 is ignored) takes one away. All calls are under the model's lock, those that read the
+ * device with the model's turn.
  */
 #ifndef QW_SESSION_CACHE_H
 #define QW_SESSION_CACHE_H
@@ -44,12 +45,22 @@ typedef struct qw_cache_request {
 qwen36_status qw_cache_plan_make(const qw_dims *dims, const qw_cache_request *request, qw_cache_plan *plan,
                                  qwen36_error *error);
 
+typedef struct qw_host_row {
+    float *logits; /* [V]; NULL: nobody looked yet */
+    bool current;
+} qw_host_row;
+
 typedef struct qw_cache {
     qw_cache_plan plan;
     qw_buffer kv, states, logits;
     qw_index_pool blocks, slots, rows;
     qw_prefix prefix;
     qw_view logits_view; /* [logit_rows + tile, V] */
+
+    /* Only where the backend's memory is not the host's: a row on its way to a callback, and copies of the
+     * rows that somebody looked at. */
+    float *passing;        /* [V] */
+    qw_host_row *host_row; /* [logit_rows] */
 } qw_cache;
 
 qwen36_status qw_cache_create(qw_cache *cache, const qw_allocator *a, const qw_cache_plan *plan,
@@ -70,7 +81,11 @@ qw_state_view qw_cache_conv(const qw_cache *cache, int32_t linear_index);
  */
 void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *dims, uint64_t offset, unsigned char *data,
                     uint64_t bytes, int32_t tokens);
-/* A logits row on the host (host-memory backends). */
-const float *qw_cache_logits(const qw_cache *cache, int32_t row);
+int32_t qw_cache_take_row(qw_cache *cache);
+/* A logits row as the host sees it: until the next call, without allocating; or until the row is taken anew.
+ */
+qwen36_status qw_cache_pass_row(const qw_cache *cache, qw_backend *backend, int32_t row, const float **logits);
+qwen36_status qw_cache_show_row(qw_cache *cache, const qw_allocator *a, qw_backend *backend, int32_t row,
+                                const float **logits);
 
 #endif

@@ -47,7 +47,8 @@ static qwen36_status score_tile(const qw_forward_context *f, qwen36_session *s, 
     return status;
 }
 
-static void call_back(const qw_forward_context *f, qwen36_session *s, const tile *t, qw_fp_environment caller)
+static qwen36_status call_back(const qw_forward_context *f, qwen36_session *s, const tile *t,
+                               qw_fp_environment caller)
 {
     for (int32_t i = 0; i < t->count; i++) {
         if ((s->wants[t->position[i]] & QW_WANT_ROW) == 0)
@@ -55,10 +56,15 @@ static void call_back(const qw_forward_context *f, qwen36_session *s, const tile
         s->wants[t->position[i]] &= (uint8_t)~QW_WANT_ROW;
         if (s->on_logits == NULL)
             continue;
+        const float *logits;
+        qwen36_status status = qw_cache_pass_row(f->cache, f->backend, t->out[i], &logits);
+        if (status != QWEN36_OK)
+            return status;
         qw_fp_leave(caller);
-        s->on_logits(s->user, s, t->position[i], qw_cache_logits(f->cache, t->out[i]), f->dims->vocab_size);
+        s->on_logits(s->user, s, t->position[i], logits, f->dims->vocab_size);
         qw_fp_enter();
     }
+    return QWEN36_OK;
 }
 
 qwen36_status qw_deliver_rows(const qw_forward_context *f, qwen36_session *s, int32_t batch_rows,
@@ -73,9 +79,10 @@ qwen36_status qw_deliver_rows(const qw_forward_context *f, qwen36_session *s, in
         qwen36_status status = qw_forward_head(f, batch_rows, t.count, t.in, t.out);
         if (status == QWEN36_OK)
             status = score_tile(f, s, &t);
+        if (status == QWEN36_OK)
+            status = call_back(f, s, &t, caller);
         if (status != QWEN36_OK)
             return status;
-        call_back(f, s, &t, caller);
     }
     return QWEN36_OK;
 }

@@ -53,7 +53,7 @@ static qw_hash128 root_of(const qwen36_model *m)
     char id[QW_NUMERICS_ID];
     const uint32_t version = QW_ARCHIVE_VERSION;
     qw_model_numerics_id(m, id);
-    qw_hash128 hash = qw_hash_chain(qw_model_fingerprint(m), id, sizeof id);
+    qw_hash128 hash = qw_hash_chain(m->fingerprint, id, sizeof id);
     return qw_hash_chain(hash, &version, sizeof version);
 }
 

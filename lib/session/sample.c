@@ -62,7 +62,7 @@ static qwen36_status run(qwen36_model *m, int32_t rows)
     if (rows == 0)
         return QWEN36_OK;
     qw_sample_args args = {m->cache.logits_view, m->live, rows, m->sample_rows};
-    return m->backend.ops->sample(&m->backend, &args);
+    return qw_model_note(m, m->backend.ops->sample(&m->backend, &args));
 }
 
 qwen36_status qw_sample(qwen36_session *const *sessions, size_t count, int32_t *tokens, qwen36_error *error)

@@ -11,7 +11,7 @@ static qwen36_status score_first(qwen36_session *s, int32_t token, float *logpro
     if (result != QWEN36_OK)
         return result;
     qw_fp_environment caller = qw_fp_enter();
-    result = m->backend.ops->logprob(&m->backend, &args);
+    result = qw_model_note(m, m->backend.ops->logprob(&m->backend, &args));
     qw_fp_leave(caller);
     qw_model_give_turn(m);
     return result == QWEN36_OK ? status : result;

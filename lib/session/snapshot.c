@@ -149,7 +149,7 @@ static void describe(const qwen36_session *s, info *i)
 {
     const qwen36_model *m = s->model;
     memset(i, 0, sizeof *i);
-    qw_hash_canonical(qw_model_fingerprint(m), i->fingerprint);
+    qw_hash_canonical(m->fingerprint, i->fingerprint);
     qw_model_numerics_id(m, i->numerics);
     i->vocab_size = m->dims.vocab_size;
     i->length = s->length;
@@ -330,7 +330,7 @@ static qwen36_status check_origin(const qwen36_model *m, const info *i, bool any
 {
     unsigned char fingerprint[QW_HASH_BYTES];
     char numerics[QW_NUMERICS_ID];
-    qw_hash_canonical(qw_model_fingerprint(m), fingerprint);
+    qw_hash_canonical(m->fingerprint, fingerprint);
     qw_model_numerics_id(m, numerics);
     if (memchr(i->numerics, '\0', sizeof i->numerics) == NULL)
         return malformed(error, "its numerics id does not end");
@@ -434,7 +434,7 @@ static qwen36_status reserve(qwen36_session *s, const info *i, qwen36_error *err
     if (complete && i->computed > 0)
         complete = (s->slot = qw_cache_take_slot(&m->cache)) >= 0;
     if (complete && i->has_logits != 0)
-        complete = (s->row = qw_index_pool_acquire(&m->cache.rows)) >= 0;
+        complete = (s->row = qw_cache_take_row(&m->cache)) >= 0;
     qw_mutex_unlock(&m->lock);
     if (!complete)
         return qw_fail(error, QWEN36_ERROR_CACHE_FULL, "%d KV blocks and a state slot are not free", blocks);

@@ -85,7 +85,7 @@ static qwen36_status reserve_part(step *st, qwen36_session *s)
     qw_cache *cache = &s->model->cache;
     s->step.new_slot = qw_cache_take_slot(cache);
     if ((s->wants[s->computed + s->step.rows - 1] & QW_WANT_LAST) != 0)
-        s->step.new_row = qw_index_pool_acquire(&cache->rows);
+        s->step.new_row = qw_cache_take_row(cache);
     if (s->step.new_slot >= 0 && reserve_private(st, s) && reserve_blocks(s))
         return QWEN36_OK;
     if (s->step.shared_block >= 0)
@@ -332,7 +332,7 @@ qwen36_status qw_step(qwen36_session *const *sessions, size_t count, int32_t bud
     qw_trace_set_rows(trace, st.batch.rows);
     qw_trace_report(trace, "phase", "schedule", st.began, st.reserved);
     if (st.batch.rows > 0)
-        status = compute(&st);
+        status = qw_model_note(st.model, compute(&st));
     st.computed = qw_clock_nanoseconds();
     finish(&st, status);
     qw_trace_report(trace, "phase", "commit", st.computed, st.finished);

@@ -392,12 +392,20 @@ static void destroy(qw_backend *backend)
     memset(backend, 0, sizeof *backend);
 }
 
+/* No operation: it computes nothing, and is not counted. */
+static qwen36_status pace(qw_backend *backend)
+{
+    interposer *self = backend->self;
+    return self->inner.ops->pace(&self->inner);
+}
+
 static const qw_ops interposed_ops = {
     .buffer_create = buffer_create,
     .buffer_destroy = buffer_destroy,
     .import = import,
     .step_begin = step_begin,
     .step_end = step_end,
+    .pace = pace,
     .read = read_buffer,
     .write = write_buffer,
     .copy = copy,

@@ -194,7 +194,9 @@ TEST(api, model_options_out_of_range)
         {offsetof(qwen36_model_options, context_length), 0},
         {offsetof(qwen36_model_options, max_batch_tokens), -1},
         {offsetof(qwen36_model_options, prefix_reuse), 2},
-        {offsetof(qwen36_model_options, reserved), 1},
+        {offsetof(qwen36_model_options, device), -1},
+        {offsetof(qwen36_model_options, device_tier), 2},
+        {offsetof(qwen36_model_options, batch_invariant), 2},
     };
     for (size_t i = 0; i < QW_COUNT_OF(wrong); i++) {
         qwen36_model *model = NULL;

@@ -14,6 +14,7 @@ from .errors import (
     CacheFull,
     Cancelled,
     ContextFull,
+    DeviceFailed,
     FileNotFound,
     FileNotWritten,
     Forked,
@@ -34,6 +35,7 @@ from .errors import (
 from .model import (
     CPU,
     KV,
+    DeviceTier,
     LogLevel,
     MemoryEstimate,
     Model,
@@ -60,10 +62,10 @@ from .tokenizer import Decoder, Tokenizer
 
 __all__ = [
     "Answer", "Busy", "CPU", "CacheFull", "Cancelled", "Chat", "ChatOptions", "ChatTemplate", "ContextFull",
-    "Decoder", "FileNotFound", "FileNotWritten", "Finish", "Forked", "GenerateResult", "InvalidArgument",
-    "InvalidMessages", "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library", "LogLevel", "Logits",
-    "Logprobs", "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate", "NoLogits",
-    "NoTokenizer", "Numerics", "OutOfMemory", "Part", "Piece", "Qwen36Error", "Sampling", "SamplingOptions",
-    "Session", "SessionsFull", "Stats", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
+    "Decoder", "DeviceFailed", "DeviceTier", "FileNotFound", "FileNotWritten", "Finish", "Forked", "GenerateResult",
+    "InvalidArgument", "InvalidMessages", "InvalidModel", "InvalidSnapshot", "InvalidToken", "KV", "Library",
+    "LogLevel", "Logits", "Logprobs", "MemoryEstimate", "Model", "ModelInfo", "ModelOptions", "NoCandidate",
+    "NoLogits", "NoTokenizer", "Numerics", "OutOfMemory", "Part", "Piece", "Qwen36Error", "Sampling",
+    "SamplingOptions", "Session", "SessionsFull", "Stats", "Status", "Tokenizer", "UnknownChatTemplate", "Weights",
     "memory_estimate", "sample", "step",
 ]

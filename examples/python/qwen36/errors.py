@@ -51,6 +51,7 @@ class Status(enum.IntEnum):
     NON_FINITE = -55
     NO_CANDIDATE = -56
     DEVICE = -70
+    DEVICE_LOST = -71
 
 
 class Qwen36Error(Exception):
@@ -147,6 +148,10 @@ class NoCandidate(Qwen36Error):
     """Bitmask and bias leave no token to choose."""
 
 
+class DeviceFailed(Qwen36Error):
+    """No usable device, or an operation on it failed (DEVICE); or it is lost, and the model with it (DEVICE_LOST)."""
+
+
 EXCEPTIONS: dict[int, type[Qwen36Error]] = {
     Status.ARGUMENT: InvalidArgument,
     Status.OUT_OF_MEMORY: OutOfMemory,
@@ -167,6 +172,8 @@ EXCEPTIONS: dict[int, type[Qwen36Error]] = {
     Status.SESSIONS_FULL: SessionsFull,
     Status.NO_LOGITS: NoLogits,
     Status.NO_CANDIDATE: NoCandidate,
+    Status.DEVICE: DeviceFailed,
+    Status.DEVICE_LOST: DeviceFailed,
 }
 
 

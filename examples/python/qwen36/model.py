@@ -41,6 +41,11 @@ class CPU(enum.IntEnum):
     AVX512 = 3
 
 
+class DeviceTier(enum.IntEnum):
+    AUTO = 0
+    GENERAL = 1
+
+
 class LogLevel(enum.IntEnum):
     DEBUG = 0
     INFO = 1
@@ -68,6 +73,9 @@ class ModelOptions(TypedDict, total=False):
     memory_share: float
     prefix_directory: str | os.PathLike[str]
     prefix_directory_bytes: int
+    device: int
+    device_tier: int
+    batch_invariant: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,6 +68,7 @@ pub const QWEN36_ERROR_NO_LOGITS: _bindgen_ty_1 = -54;
 pub const QWEN36_ERROR_NON_FINITE: _bindgen_ty_1 = -55;
 pub const QWEN36_ERROR_NO_CANDIDATE: _bindgen_ty_1 = -56;
 pub const QWEN36_ERROR_DEVICE: _bindgen_ty_1 = -70;
+pub const QWEN36_ERROR_DEVICE_LOST: _bindgen_ty_1 = -71;
 pub type _bindgen_ty_1 = ::std::os::raw::c_int;
 extern "C" {
     pub fn qwen36_status_name(status: qwen36_status) -> *const ::std::os::raw::c_char;
@@ -153,6 +154,9 @@ pub const QWEN36_CPU_PORTABLE: _bindgen_ty_6 = 1;
 pub const QWEN36_CPU_AVX2: _bindgen_ty_6 = 2;
 pub const QWEN36_CPU_AVX512: _bindgen_ty_6 = 3;
 pub type _bindgen_ty_6 = ::std::os::raw::c_uint;
+pub const QWEN36_DEVICE_TIER_AUTO: _bindgen_ty_7 = 0;
+pub const QWEN36_DEVICE_TIER_GENERAL: _bindgen_ty_7 = 1;
+pub type _bindgen_ty_7 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_model_options {
@@ -174,11 +178,13 @@ pub struct qwen36_model_options {
     pub progress_user: *mut ::std::os::raw::c_void,
     pub snapshot_bytes: u64,
     pub memory_share: f32,
-    pub reserved: i32,
+    pub device: i32,
     pub trace: qwen36_trace_fn,
     pub trace_user: *mut ::std::os::raw::c_void,
     pub prefix_directory: *const ::std::os::raw::c_char,
     pub prefix_directory_bytes: u64,
+    pub device_tier: i32,
+    pub batch_invariant: i32,
 }
 extern "C" {
     pub fn qwen36_model_options_init(options: *mut qwen36_model_options, size: usize);
@@ -379,10 +385,10 @@ extern "C" {
 extern "C" {
     pub fn qwen36_decoder_stopped(decoder: *const qwen36_decoder) -> i32;
 }
-pub const QWEN36_LOGITS_NONE: _bindgen_ty_7 = 0;
-pub const QWEN36_LOGITS_LAST: _bindgen_ty_7 = 1;
-pub const QWEN36_LOGITS_ALL: _bindgen_ty_7 = 2;
-pub type _bindgen_ty_7 = ::std::os::raw::c_uint;
+pub const QWEN36_LOGITS_NONE: _bindgen_ty_8 = 0;
+pub const QWEN36_LOGITS_LAST: _bindgen_ty_8 = 1;
+pub const QWEN36_LOGITS_ALL: _bindgen_ty_8 = 2;
+pub type _bindgen_ty_8 = ::std::os::raw::c_uint;
 pub type qwen36_logits_fn = ::std::option::Option<
     unsafe extern "C" fn(
         user: *mut ::std::os::raw::c_void,
@@ -642,14 +648,14 @@ pub type qwen36_text_fn = ::std::option::Option<
         length: usize,
     ) -> i32,
 >;
-pub const QWEN36_FINISH_END_TOKEN: _bindgen_ty_8 = 1;
-pub const QWEN36_FINISH_LENGTH: _bindgen_ty_8 = 2;
-pub const QWEN36_FINISH_CONTEXT_FULL: _bindgen_ty_8 = 3;
-pub const QWEN36_FINISH_CALLBACK: _bindgen_ty_8 = 4;
-pub const QWEN36_FINISH_INTERRUPTED: _bindgen_ty_8 = 5;
-pub const QWEN36_FINISH_ERROR: _bindgen_ty_8 = 6;
-pub const QWEN36_FINISH_STOP: _bindgen_ty_8 = 7;
-pub type _bindgen_ty_8 = ::std::os::raw::c_uint;
+pub const QWEN36_FINISH_END_TOKEN: _bindgen_ty_9 = 1;
+pub const QWEN36_FINISH_LENGTH: _bindgen_ty_9 = 2;
+pub const QWEN36_FINISH_CONTEXT_FULL: _bindgen_ty_9 = 3;
+pub const QWEN36_FINISH_CALLBACK: _bindgen_ty_9 = 4;
+pub const QWEN36_FINISH_INTERRUPTED: _bindgen_ty_9 = 5;
+pub const QWEN36_FINISH_ERROR: _bindgen_ty_9 = 6;
+pub const QWEN36_FINISH_STOP: _bindgen_ty_9 = 7;
+pub type _bindgen_ty_9 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct qwen36_generate_options {

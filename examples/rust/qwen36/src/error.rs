@@ -119,8 +119,10 @@ kinds! {
     NonFinite = QWEN36_ERROR_NON_FINITE,
     /// Bitmask and bias leave no token to choose.
     NoCandidate = QWEN36_ERROR_NO_CANDIDATE,
-    /// An operation of the backend failed.
+    /// No usable device, or an operation of the backend failed.
     Device = QWEN36_ERROR_DEVICE,
+    /// The device had a fault or is gone: the model can only be dropped.
+    DeviceLost = QWEN36_ERROR_DEVICE_LOST,
 }
 
 /// An error of the library: what went wrong, and one line of text about where and with which values.

@@ -209,6 +209,24 @@ impl<'a> ModelOptions<'a> {
         self
     }
 
+    /// Which device, counted from 0.
+    pub fn device(mut self, device: i32) -> Self {
+        self.raw.device = device;
+        self
+    }
+
+    /// Only kernels that every device can run.
+    pub fn general_kernels(mut self, only: bool) -> Self {
+        self.raw.device_tier = if only { sys::QWEN36_DEVICE_TIER_GENERAL } else { sys::QWEN36_DEVICE_TIER_AUTO };
+        self
+    }
+
+    /// Logits that do not depend on what else a step holds, on a device too.
+    pub fn batch_invariant(mut self, invariant: bool) -> Self {
+        self.raw.batch_invariant = invariant.into();
+        self
+    }
+
     /// An existing directory in which prefixes outlive the process, and the bytes that its files may take together.
     pub fn prefix_directory(mut self, directory: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         let path = path_text(directory.as_ref())?;

@@ -9,7 +9,7 @@
     FIELD!(qwen36_allocator, allocate, 8, 8);
     FIELD!(qwen36_allocator, release, 16, 8);
     FIELD!(qwen36_allocator, user, 24, 8);
-    SIZE!(qwen36_model_options, 136);
+    SIZE!(qwen36_model_options, 144);
     FIELD!(qwen36_model_options, struct_size, 0, 4);
     FIELD!(qwen36_model_options, numerics, 4, 4);
     FIELD!(qwen36_model_options, kv_dtype, 8, 4);
@@ -28,11 +28,13 @@
     FIELD!(qwen36_model_options, progress_user, 80, 8);
     FIELD!(qwen36_model_options, snapshot_bytes, 88, 8);
     FIELD!(qwen36_model_options, memory_share, 96, 4);
-    FIELD!(qwen36_model_options, reserved, 100, 4);
+    FIELD!(qwen36_model_options, device, 100, 4);
     FIELD!(qwen36_model_options, trace, 104, 8);
     FIELD!(qwen36_model_options, trace_user, 112, 8);
     FIELD!(qwen36_model_options, prefix_directory, 120, 8);
     FIELD!(qwen36_model_options, prefix_directory_bytes, 128, 8);
+    FIELD!(qwen36_model_options, device_tier, 136, 4);
+    FIELD!(qwen36_model_options, batch_invariant, 140, 4);
     SIZE!(qwen36_memory_estimate, 56);
     FIELD!(qwen36_memory_estimate, struct_size, 0, 4);
     FIELD!(qwen36_memory_estimate, reserved, 4, 4);
@@ -225,6 +227,7 @@
     CONSTANT!(QWEN36_ERROR_NON_FINITE, -55);
     CONSTANT!(QWEN36_ERROR_NO_CANDIDATE, -56);
     CONSTANT!(QWEN36_ERROR_DEVICE, -70);
+    CONSTANT!(QWEN36_ERROR_DEVICE_LOST, -71);
     CONSTANT!(QWEN36_LOG_DEBUG, 0);
     CONSTANT!(QWEN36_LOG_INFO, 1);
     CONSTANT!(QWEN36_LOG_WARNING, 2);
@@ -240,6 +243,8 @@
     CONSTANT!(QWEN36_CPU_PORTABLE, 1);
     CONSTANT!(QWEN36_CPU_AVX2, 2);
     CONSTANT!(QWEN36_CPU_AVX512, 3);
+    CONSTANT!(QWEN36_DEVICE_TIER_AUTO, 0);
+    CONSTANT!(QWEN36_DEVICE_TIER_GENERAL, 1);
     CONSTANT!(QWEN36_LOGITS_NONE, 0);
     CONSTANT!(QWEN36_LOGITS_LAST, 1);
     CONSTANT!(QWEN36_LOGITS_ALL, 2);
