@@ -43,6 +43,7 @@ struct qw_cuda {
     qw_dims dims;
     qw_device_profile profile;
     qw_stream stream;
+    qw_blas *blas;          /* null: products are all our own */
     unsigned char *scratch; /* on the device: shared by the ops, which run one after another */
     uint64_t scratch_bytes;
     qw_tile *staging;      /* pinned host memory [2 max_rows]: the tables on their way */
@@ -149,6 +150,7 @@ qwen36_status qw_cuda_sample(qw_backend *, qw_sample_args *);
 }
 
 /* Bytes of scratch that an op may need with this configuration. */
+uint64_t qw_cuda_linear_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_mlp_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_head_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_experts_scratch_bytes(const qw_backend_config *config);
