@@ -145,15 +145,25 @@ static qwen36_status make_narrow(const qw_cuda *cuda, const qw_product &p, int32
     return status;
 }
 
+/* y = x w^T, with the row's power of two taken out of x before and put back after: exact but at the ends of
+ * float32. */
 static qwen36_status multiply_by_library(const qw_cuda *cuda, const qw_product &p, const qw_view &w,
                                          narrow_x *narrow)
 {
     qwen36_status status = make_narrow(cuda, p, w.dtype, narrow);
     if (status != QWEN36_OK)
         return status;
-    const qw_blas_product product = {
-        narrow->x, qw_data<const void>(w), p.y, p.depth, p.w_stride, p.y_stride, p.rows, p.depth, p.columns,
-        w.dtype};
+    qw_blas_product product = {};
+    product.x = narrow->x;
+    product.x_stride = p.depth;
+    product.w = qw_data<const void>(w);
+    product.w_stride = p.w_stride;
+    product.y = p.y;
+    product.y_stride = p.y_stride;
+    product.rows = p.rows;
+    product.depth = p.depth;
+    product.columns = p.columns;
+    product.dtype = w.dtype;
     status = qw_blas_multiply(cuda->blas, cuda->stream, &product);
     if (status != QWEN36_OK || w.dtype != QW_F16)
         return status;

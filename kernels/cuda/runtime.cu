@@ -159,7 +159,7 @@ int32_t qw_runtime_enter(int32_t device)
     if (qw_runtime_status(cudaGetDevice(&before)) != QWEN36_OK)
         before = -1;
     if (before != device)
-        (void)qw_runtime_status(cudaSetDevice(device)); /* what that fails of, free_memory tells */
+        (void)qw_runtime_status(cudaSetDevice(device));
     return before;
 }
 
