@@ -152,7 +152,8 @@ qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_err
  * there: when 0 is the device meant, it is left to our first call to make the context; when another is,
  * leave() sets 0, whose context then comes to be. That costs memory there, but the thread finds itself where
  * it was. Contexts that a caller made by the driver's interface are not seen here: the thread must not have
- * one current. */
+ * one current. A device that cannot be entered is told by qw_runtime_free_memory, the first to be asked of
+ * one. */
 int32_t qw_runtime_enter(int32_t device)
 {
     int before = -1;

@@ -82,7 +82,7 @@ TEST(cuda_runtime, fault_of_a_kernel_loses_the_device)
 }
 
 /* Opens a state with every part that there is. */
-static qwen36_status open_all(qw_backend *backend, int32_t batch_invariant)
+static qwen36_status open_all(qw_backend *backend, int32_t batch_invariant, int32_t tier)
 {
     const qw_dims dims = {.hidden = 64, .layers = 2, .experts = 4, .top_k = 2, .vocab_size = 100};
     const qw_allocator allocator = qw_allocator_default();
@@ -93,6 +93,7 @@ static qwen36_status open_all(qw_backend *backend, int32_t batch_invariant)
                                       .max_segments = 2,
                                       .max_head_rows = 2,
                                       .max_context = 64,
+                                      .device_tier = tier,
                                       .batch_invariant = batch_invariant};
     const qw_device_profile profile = profile_of(0);
     qwen36_error error = QWEN36_ERROR_INIT;
@@ -105,31 +106,35 @@ static qwen36_status open_all(qw_backend *backend, int32_t batch_invariant)
     return status;
 }
 
-/* Each allocation and each call of an opening in its turn; the library's workspace is one of them, unless
- * rows shall not depend on each other. */
+/* Each allocation and each call of an opening in its turn; the count of allocations. */
+static int64_t fail_everywhere(int32_t batch_invariant, int32_t tier)
+{
+    qw_backend backend;
+    qwen36_status status;
+    int64_t allocations = 0, calls = 0;
+    do {
+        simt_fail_allocation(++allocations);
+        status = open_all(&backend, batch_invariant, tier);
+        CHECK(status == QWEN36_OK || status == QWEN36_ERROR_OUT_OF_MEMORY);
+    } while (status != QWEN36_OK);
+    simt_fail_allocation(0);
+    do {
+        simt_lose_device(++calls);
+        status = open_all(&backend, batch_invariant, tier);
+        CHECK(status == QWEN36_OK || status == QWEN36_ERROR_DEVICE_LOST);
+        simt_revive_device();
+    } while (status != QWEN36_OK);
+    CHECK(calls > allocations);
+    return allocations - 1;
+}
+
+/* The library's workspace is one of them, unless rows shall not depend on each other, or only the general
+ * kernels are asked for. */
 TEST(cuda_runtime, opening_fails_at_every_point)
 {
-    int64_t allocations[2];
-    for (int32_t invariant = 0; invariant < 2; invariant++) {
-        qw_backend backend;
-        qwen36_status status;
-        simt_library(1);
-        allocations[invariant] = 0;
-        do {
-            simt_fail_allocation(++allocations[invariant]);
-            status = open_all(&backend, invariant);
-            CHECK(status == QWEN36_OK || status == QWEN36_ERROR_OUT_OF_MEMORY);
-        } while (status != QWEN36_OK);
-        simt_fail_allocation(0);
-        int64_t calls = 0;
-        do {
-            simt_lose_device(++calls);
-            status = open_all(&backend, invariant);
-            CHECK(status == QWEN36_OK || status == QWEN36_ERROR_DEVICE_LOST);
-            simt_revive_device();
-        } while (status != QWEN36_OK);
-        CHECK(calls > allocations[invariant]);
-        simt_library(0);
-    }
-    CHECK_INT(allocations[0], allocations[1] + 1);
+    simt_library(1);
+    const int64_t all = fail_everywhere(0, QWEN36_DEVICE_TIER_AUTO);
+    CHECK_INT(fail_everywhere(1, QWEN36_DEVICE_TIER_AUTO), all - 1);
+    CHECK_INT(fail_everywhere(0, QWEN36_DEVICE_TIER_GENERAL), all - 1);
+    simt_library(0);
 }
