@@ -91,9 +91,11 @@ endif
 
 # The CUDA backend on the SIMT machine of tests/simt: slow, for tests.
 CUDA_SOURCES := $(sort $(wildcard kernels/cuda/*.cu))
+# These speak to the CUDA runtime; the SIMT machine has its own in their place.
+CUDA_DEVICE_ONLY = kernels/cuda/runtime.cu kernels/cuda/blas.cu
 SIMT_TESTS := $(sort $(wildcard tests/simt/test_*.c))
 SIMT_SHARED := $(sort $(filter-out $(SIMT_TESTS),$(wildcard tests/simt/*.c tests/simt/*.cpp tests/simt/*.cu)))
-simt_objects = $(patsubst %,build/$(1)/%.o,$(basename $(CUDA_SOURCES) $(SIMT_SHARED)))
+simt_objects = $(patsubst %,build/$(1)/%.o,$(basename $(filter-out $(CUDA_DEVICE_ONLY),$(CUDA_SOURCES)) $(SIMT_SHARED)))
 ifeq ($(BACKEND),cuda-simt)
 BACKEND_OBJECTS := $(call simt_objects,simt32)
 BACKEND_LIBS = -lstdc++ -lm
@@ -293,7 +295,8 @@ build/simt$(1)/%.o: %.cu
 	$$(call say,CXX,$$<)
 	@mkdir -p $$(@D)
 	$$(Q)$$(SIMT_CXX) -x c++ -c -o $$@ $$<
-build/simt$(1)/machine.a: $(patsubst %,build/simt$(1)/%.o,$(basename $(CUDA_SOURCES) $(SIMT_SHARED) tests/harness.c))
+build/simt$(1)/machine.a: $(patsubst %,build/simt$(1)/%.o,$(basename $(filter-out $(CUDA_DEVICE_ONLY),$(CUDA_SOURCES)) \
+    $(SIMT_SHARED) tests/harness.c))
 	@rm -f $$@ && $$(AR) rcsT $$@ $$^
 build/simt$(1)/test_%: build/simt$(1)/tests/simt/test_%.o build/simt$(1)/machine.a $$(BUILD)/internal.a
 	$$(call say,LINK,$$@)

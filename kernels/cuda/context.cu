@@ -32,9 +32,9 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
-    qw_cuda_mlp_scratch_bytes,    qw_cuda_head_scratch_bytes,      qw_cuda_experts_scratch_bytes,
-    qw_cuda_delta_scratch_bytes,  qw_cuda_attention_scratch_bytes, qw_cuda_logprob_scratch_bytes,
-    qw_cuda_sample_scratch_bytes,
+    qw_cuda_linear_scratch_bytes,  qw_cuda_mlp_scratch_bytes,    qw_cuda_head_scratch_bytes,
+    qw_cuda_experts_scratch_bytes, qw_cuda_delta_scratch_bytes,  qw_cuda_attention_scratch_bytes,
+    qw_cuda_logprob_scratch_bytes, qw_cuda_sample_scratch_bytes,
 };
 
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)
@@ -50,6 +50,24 @@ static uint64_t tile_bytes(const qw_cuda *cuda)
     return 2 * static_cast<uint64_t>(cuda->config.max_rows) * sizeof(qw_tile);
 }
 
+/* Not where a row must not depend on the rows beside it: the library cuts its sums by the shape. Nor where
+ * only what every device can run is asked for. */
+static qwen36_status open_library(qw_cuda *cuda)
+{
+    qwen36_status status = QWEN36_OK;
+    if (cuda->config.batch_invariant == 0 && cuda->config.device_tier == QWEN36_DEVICE_TIER_AUTO)
+        status = qw_blas_open(cuda->allocator, &cuda->blas);
+    cuda->profile.library = cuda->blas != nullptr;
+    return status;
+}
+
+static qwen36_status fail_opening(qwen36_error *error, qwen36_status status, uint64_t bytes)
+{
+    if (status == QWEN36_ERROR_OUT_OF_MEMORY)
+        return qw_fail_memory(error, bytes);
+    return qw_fail(error, status, "the device fails while it is opened");
+}
+
 static qwen36_status open_parts(qw_cuda *cuda, qwen36_error *error)
 {
     void *tiles, *staging;
@@ -61,15 +79,18 @@ static qwen36_status open_parts(qw_cuda *cuda, qwen36_error *error)
         return status;
     status = qw_runtime_allocate(QW_SPACE_DEVICE, tile_bytes(cuda), &tiles);
     if (status != QWEN36_OK)
-        return qw_fail_memory(error, tile_bytes(cuda));
+        return fail_opening(error, status, tile_bytes(cuda));
     cuda->device_tiles = static_cast<qw_tile *>(tiles);
     status = qw_runtime_allocate(QW_SPACE_HOST, tile_bytes(cuda), &staging);
     if (status != QWEN36_OK)
-        return qw_fail_memory(error, tile_bytes(cuda));
+        return fail_opening(error, status, tile_bytes(cuda));
     cuda->staging = static_cast<qw_tile *>(staging);
     status = qw_cuda_experts_open(cuda);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "no memory for the tables of experts");
+    status = open_library(cuda);
+    if (status != QWEN36_OK)
+        return fail_opening(error, status, QW_BLAS_WORKSPACE);
     return QWEN36_OK;
 }
 
@@ -78,6 +99,7 @@ void qw_cuda_destroy(qw_backend *backend)
     qw_cuda *cuda = qw_cuda_of(backend);
     if (cuda == nullptr)
         return;
+    qw_blas_close(cuda->blas);
     qw_cuda_experts_close(cuda);
     qw_runtime_free(QW_SPACE_HOST, cuda->staging);
     qw_runtime_free(QW_SPACE_DEVICE, cuda->device_tiles);

@@ -60,6 +60,7 @@ struct qw_cuda {
     qw_stream stream;
     unsigned char *arena; /* all device memory: scratch first, then what buffers and imports took */
     uint64_t arena_bytes, arena_used;
+    qw_blas *blas;          /* null: products are all our own */
     unsigned char *scratch; /* on the device: shared by the ops, which run one after another */
     uint64_t scratch_bytes;
     qw_cuda_staging staged;
@@ -182,6 +183,7 @@ qwen36_status qw_cuda_sample(qw_backend *, qw_sample_args *);
 }
 
 /* Bytes of scratch that an op may need with this configuration. */
+uint64_t qw_cuda_linear_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_mlp_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_head_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_experts_scratch_bytes(const qw_backend_config *config);

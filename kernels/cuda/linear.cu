@@ -1,4 +1,5 @@
-/* linear, mlp and head: products of all rows with one weight each (product.h). */
+/* linear, mlp and head: products of all rows with one weight each (product.h). Those of linear may be a
+ * library's (runtime.h). */
 #include "kernels/cuda/product.h"
 
 static bool aligned_16(const void *base, int64_t stride_bytes)
@@ -25,7 +26,7 @@ static qw_product product_of(const qw_view &x, const qw_view &w, const qw_view &
 template <typename W, bool DUAL>
 static qwen36_status issue(const qw_cuda *cuda, const qw_product &p, const qw_view &w, const qw_view *up)
 {
-    const qw_product_shape shape = {p.rows, p.depth, p.columns, w.dtype, p.aligned};
+    const qw_product_shape shape = {p.rows, p.depth, p.columns, w.dtype, p.aligned, 0};
     const int32_t row = qw_plan_product(&cuda->profile, &shape);
     const W *weight = qw_data<const W>(w), *second = DUAL ? qw_data<const W>(*up) : nullptr;
     const unsigned tiles = qw_blocks(p.rows, QW_TILE_ROWS);
@@ -62,12 +63,156 @@ static qwen36_status multiply_dual(const qw_cuda *cuda, const qw_product &p, con
     });
 }
 
+/* ---- linear -------------------------------------------------------------------------------------------- */
+
+/* x in the format of a library's weights: made for the first weight, used by all of that format. */
+struct narrow_x {
+    int32_t dtype; /* QW_BF16, QW_F16; QW_F32: not made */
+    void *x;       /* [R,K] */
+    float *scale;  /* [R]: what the product is multiplied by; F16 */
+};
+
+/* The power of two that brings a row's largest magnitude into [2^9, 2^10): far from the end of F16's range,
+ * and what is 2^-23 of it still has all its bits. Within the range of float32, with its inverse. */
+QW_DEVICE int narrow_shift(float most)
+{
+    const int exponent = static_cast<int>(qw_float_bits(most) >> 23) - 127;
+    return exponent < 9 - 126 ? 126 : 9 - exponent;
+}
+
+QW_DEVICE float power_of_two(int exponent)
+{
+    return qw_bits_float(static_cast<uint32_t>(exponent + 127) << 23);
+}
+
+QW_DEVICE uint32_t narrow_pair(float low, float high, qw_bf16)
+{
+    return qw_pair_bf16(low, high);
+}
+
+QW_DEVICE uint32_t narrow_pair(float low, float high, qw_f16)
+{
+    return qw_to_f16(low).bits | static_cast<uint32_t>(qw_to_f16(high).bits) << 16;
+}
+
+/* A block per row; `depth` is a multiple of 8, rows are aligned to 16 bytes. BF16 has the range of float32
+ * and no scale; to[r] = x[r] / scale[r] in F16. */
+template <typename W>
+static QW_KERNEL narrow_rows(const float *x, int64_t stride, int32_t depth, W *to, float *scale)
+{
+    const float *row = x + blockIdx.x * stride;
+    float factor = 1;
+    if (scale != nullptr) {
+        float most = 0;
+        for (int k = qw_thread(); k < depth; k += qw_threads())
+            most = fmaxf(most, fabsf(row[k]));
+        const int shift = narrow_shift(qw_block_max(most));
+        factor = power_of_two(shift);
+        if (qw_thread() == 0)
+            scale[blockIdx.x] = power_of_two(-shift);
+    }
+    for (int k = 4 * qw_thread(); k < depth; k += 4 * qw_threads()) {
+        const float4 v = *reinterpret_cast<const float4 *>(row + k);
+        const uint2 pairs = {narrow_pair(v.x * factor, v.y * factor, W()),
+                             narrow_pair(v.z * factor, v.w * factor, W())};
+        *reinterpret_cast<uint2 *>(to + blockIdx.x * static_cast<int64_t>(depth) + k) = pairs;
+    }
+}
+
+/* y[r] *= scale[r]: a block for 1024 columns of a row. */
+enum { SCALED_COLUMNS = 1024 };
+static QW_KERNEL scale_rows(float *y, int64_t stride, int32_t columns, const float *scale)
+{
+    const int begin = static_cast<int>(blockIdx.y) * SCALED_COLUMNS;
+    const int end = columns - begin < SCALED_COLUMNS ? columns : begin + SCALED_COLUMNS;
+    for (int c = begin + qw_thread(); c < end; c += qw_threads())
+        y[blockIdx.x * stride + c] *= scale[blockIdx.x];
+}
+
+static qwen36_status make_narrow(const qw_cuda *cuda, const qw_product &p, int32_t dtype, narrow_x *narrow)
+{
+    const dim3 grid(static_cast<unsigned>(p.rows));
+    if (narrow->dtype == dtype)
+        return QWEN36_OK;
+    narrow->dtype = QW_F32;
+    const qwen36_status status =
+        dtype == QW_BF16 ? qw_launch(cuda->stream, narrow_rows<qw_bf16>, grid, QW_FEW_THREADS, 0, p.x,
+                                     p.x_stride, p.depth, static_cast<qw_bf16 *>(narrow->x), nullptr)
+                         : qw_launch(cuda->stream, narrow_rows<qw_f16>, grid, QW_FEW_THREADS, 0, p.x,
+                                     p.x_stride, p.depth, static_cast<qw_f16 *>(narrow->x), narrow->scale);
+    if (status == QWEN36_OK)
+        narrow->dtype = dtype;
+    return status;
+}
+
+/* y = x w^T, with the row's power of two taken out of x before and put back after: exact but at the ends of
+ * float32. */
+static qwen36_status multiply_by_library(const qw_cuda *cuda, const qw_product &p, const qw_view &w,
+                                         narrow_x *narrow)
+{
+    qwen36_status status = make_narrow(cuda, p, w.dtype, narrow);
+    if (status != QWEN36_OK)
+        return status;
+    qw_blas_product product = {};
+    product.x = narrow->x;
+    product.x_stride = p.depth;
+    product.w = qw_data<const void>(w);
+    product.w_stride = p.w_stride;
+    product.y = p.y;
+    product.y_stride = p.y_stride;
+    product.rows = p.rows;
+    product.depth = p.depth;
+    product.columns = p.columns;
+    product.dtype = w.dtype;
+    status = qw_blas_multiply(cuda->blas, cuda->stream, &product);
+    if (status != QWEN36_OK || w.dtype != QW_F16)
+        return status;
+    const dim3 grid(static_cast<unsigned>(p.rows), qw_blocks(p.columns, SCALED_COLUMNS));
+    return qw_launch(cuda->stream, scale_rows, grid, QW_FEW_THREADS, 0, p.y, p.y_stride, p.columns,
+                     narrow->scale);
+}
+
+static uint64_t linear_scratch(unsigned char *base, int64_t rows, int64_t depth, narrow_x *narrow)
+{
+    qw_cuda_scratch scratch = {base, 0};
+    narrow->dtype = QW_F32;
+    narrow->x = scratch.take<uint16_t>(rows * depth);
+    narrow->scale = scratch.take<float>(rows);
+    return scratch.used;
+}
+
+/* The inputs of linear: the residual stream, and what attention and the delta rule give. */
+uint64_t qw_cuda_linear_scratch_bytes(const qw_backend_config *config)
+{
+    const qw_dims *d = config->dims;
+    const int64_t attention = int64_t{d->heads} * d->head_dim, delta = int64_t{d->lin_v_heads} * d->lin_v_dim;
+    narrow_x narrow;
+    return linear_scratch(nullptr, config->max_rows, QW_MAX(int64_t{d->hidden}, QW_MAX(attention, delta)),
+                          &narrow);
+}
+
+/* One part: a refusal of the library is answered by a row of our own. */
+static qwen36_status multiply_part(const qw_cuda *cuda, const qw_product &p, const qw_view &w,
+                                   narrow_x *narrow)
+{
+    const qw_product_shape shape = {p.rows, p.depth, p.columns, w.dtype, p.aligned, 1};
+    if (qw_plan_product(&cuda->profile, &shape) == QW_PRODUCT_LIBRARY) {
+        const qwen36_status status = multiply_by_library(cuda, p, w, narrow);
+        if (status != QWEN36_ERROR_DEVICE)
+            return status;
+    }
+    return multiply(cuda, p, w);
+}
+
 qwen36_status qw_cuda_linear(qw_backend *backend, const qw_linear_args *args)
 {
     const qw_cuda *cuda = qw_cuda_of(backend);
+    narrow_x narrow;
+    if (linear_scratch(cuda->scratch, args->x.shape[0], args->x.shape[1], &narrow) > cuda->scratch_bytes)
+        return QWEN36_ERROR_INTERNAL;
     qwen36_status status = QWEN36_OK;
     for (int32_t p = 0; p < args->parts && status == QWEN36_OK; p++)
-        status = multiply(cuda, product_of(args->x, args->w[p], args->y[p]), args->w[p]);
+        status = multiply_part(cuda, product_of(args->x, args->w[p], args->y[p]), args->w[p], &narrow);
     return status;
 }
 

@@ -21,18 +21,24 @@ struct qw_stream_state;
 typedef qw_stream_state *qw_stream;
 
 /* QWEN36_ERROR_DEVICE: refused, nothing ran, another row of the op's table may be tried. */
+qwen36_status simt_runtime_launch(qw_stream stream, dim3 grid, unsigned threads, size_t shared_bytes,
+                                  void (*body)(void *), void *closure);
+
 template <typename... P>
-qwen36_status qw_launch(qw_stream, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes,
-                        typename qw_same<P>::type... arguments)
+qwen36_status qw_launch(qw_stream stream, void (*kernel)(P...), dim3 grid, unsigned threads,
+                        size_t shared_bytes, typename qw_same<P>::type... arguments)
 {
     auto call = [=] { kernel(arguments...); };
     auto body = [](void *closure) { (*static_cast<decltype(call) *>(closure))(); };
-    return simt::launch(grid, threads, shared_bytes, body, &call) ? QWEN36_OK : QWEN36_ERROR_DEVICE;
+    return simt_runtime_launch(stream, grid, threads, shared_bytes, body, &call);
 }
 
 #else
 
 typedef cudaStream_t qw_stream;
+
+/* The status that an answer of the runtime is. An error is taken out of the calling thread. */
+extern "C" qwen36_status qw_runtime_status(cudaError_t error);
 
 /* Shared memory beyond this must be asked for by an attribute of the kernel. */
 enum { QW_PLAIN_SHARED_BYTES = 48 * 1024 };
@@ -43,13 +49,14 @@ qwen36_status qw_launch(qw_stream stream, void (*kernel)(P...), dim3 grid, unsig
                         size_t shared_bytes, typename qw_same<P>::type... arguments)
 {
     const void *function = reinterpret_cast<const void *>(kernel);
-    if (shared_bytes > QW_PLAIN_SHARED_BYTES &&
-        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes)) != cudaSuccess)
-        return QWEN36_ERROR_DEVICE;
+    cudaError_t error = cudaSuccess;
+    if (shared_bytes > QW_PLAIN_SHARED_BYTES)
+        error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared_bytes));
     void *pointers[] = {const_cast<void *>(static_cast<const void *>(&arguments))...};
-    const cudaError_t error = cudaLaunchKernel(function, grid, dim3(threads), pointers, shared_bytes, stream);
-    return error == cudaSuccess ? QWEN36_OK : QWEN36_ERROR_DEVICE;
+    if (error == cudaSuccess)
+        error = cudaLaunchKernel(function, grid, dim3(threads), pointers, shared_bytes, stream);
+    return qw_runtime_status(error);
 }
 
 #endif
@@ -62,8 +69,9 @@ typedef cudaEvent_t qw_event;
 #endif
 
 /* Statuses of all of these: QWEN36_ERROR_DEVICE: refused, nothing was done and the device is well;
- * QWEN36_ERROR_OUT_OF_MEMORY likewise; QWEN36_ERROR_DEVICE_LOST: a fault of an earlier launch or of the device
- * itself, after which the runtime answers nothing else. No error of ours stays behind in the calling thread. */
+ * QWEN36_ERROR_OUT_OF_MEMORY likewise; QWEN36_ERROR_DEVICE_LOST: a fault of an earlier launch or of the
+ * device itself, after which the runtime answers nothing else. No error of ours stays behind in the calling
+ * thread. */
 extern "C" {
 
 /* ---- devices ------------------------------------------------------------------------------------------ */
@@ -72,8 +80,8 @@ extern "C" {
 qwen36_status qw_runtime_profile(int32_t device, qw_device_profile *out, qwen36_error *error);
 /* Of the device's memory, what nobody has taken. */
 qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_error *error);
-/* Makes a device this thread's current one and returns which one was (-1: none could be told); leave puts that
- * back. Every other function wants the device of its stream entered. */
+/* Makes a device this thread's current one and returns which one was (-1: none could be told); leave puts
+ * that back. Every other function wants the device of its stream entered. */
 int32_t qw_runtime_enter(int32_t device);
 void qw_runtime_leave(int32_t before);
 
@@ -103,12 +111,15 @@ qwen36_status qw_runtime_event_wait(qw_event event);
 
 /* ---- products by a library ---------------------------------------------------------------------------- */
 
-/* cuBLASLt where it can be loaded, else null: not a failure. Its workspace is allocated here. */
+/* cuBLASLt where it can be loaded, else null: not a failure. It is of the device entered; its workspace is
+ * allocated here. */
 struct qw_blas;
+enum { QW_BLAS_WORKSPACE = 32 << 20 }; /* bytes */
 qwen36_status qw_blas_open(const qw_allocator *allocator, qw_blas **out);
 void qw_blas_close(qw_blas *blas);
-/* y [rows, columns] float32 = x [rows, depth] * w [columns, depth]^T, sums in float32. x and w are BF16 or both
- * F16 (dtype), strides in elements. QWEN36_ERROR_DEVICE: it has no way for this shape. */
+/* y [rows, columns] float32 = x [rows, depth] * w [columns, depth]^T, sums in float32. x and w are both BF16
+ * or both F16 (dtype), strides in elements. QWEN36_ERROR_DEVICE: it has no way for this shape, and y may hold
+ * anything. */
 struct qw_blas_product {
     const void *x, *w;
     float *y;

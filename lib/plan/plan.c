@@ -16,6 +16,13 @@ static int few_rows(const qw_device_profile *profile, const qw_product_shape *s)
     return s->rows <= QW_PRODUCT_FEW_ROWS;
 }
 
+/* A library takes x in the weight's format, and does no more than the product. */
+static int library_product(const qw_device_profile *profile, const qw_product_shape *s)
+{
+    return profile->library && s->plain && (s->weight_dtype == QW_BF16 || s->weight_dtype == QW_F16) &&
+           s->aligned && s->depth % 8 == 0;
+}
+
 /* The instructions take BF16; an F16 weight would want activations in F16, whose range they may leave. Depth
  * is copied by 8 elements. */
 static int matrix_fits(const qw_device_profile *profile, int32_t dtype, int32_t aligned, int64_t depth)
@@ -41,6 +48,7 @@ enum { STAGE_BYTES = 64 * 40 * 2, TILE_BYTES = 16 * 68 * 4 };
 
 static const product_row product_rows[QW_PRODUCT_ROWS] = {
     [QW_PRODUCT_FEW] = {"few", few_rows, 0, 0},
+    [QW_PRODUCT_LIBRARY] = {"library", library_product, 0, 0},
     [QW_PRODUCT_MATRIX] = {"matrix", matrix_product, 4 * STAGE_BYTES, 6 * STAGE_BYTES},
     [QW_PRODUCT_TILED] = {"tiled", any_product, 2 * TILE_BYTES, 3 * TILE_BYTES},
 };

@@ -11,7 +11,7 @@
 
 /* ---- matrix products: y [rows, columns] = x [rows, depth] * w [columns, depth]^T -------------------- */
 
-enum { QW_PRODUCT_FEW = 0, QW_PRODUCT_MATRIX, QW_PRODUCT_TILED, QW_PRODUCT_ROWS };
+enum { QW_PRODUCT_FEW = 0, QW_PRODUCT_LIBRARY, QW_PRODUCT_MATRIX, QW_PRODUCT_TILED, QW_PRODUCT_ROWS };
 /* Rows up to which weights are read once for all of them, by dot products. */
 enum { QW_PRODUCT_FEW_ROWS = 8 };
 
@@ -19,6 +19,7 @@ typedef struct qw_product_shape {
     int64_t rows, depth, columns;
     int32_t weight_dtype; /* lib/weights/dtype.h */
     int32_t aligned;      /* 1: the rows of x and w begin at multiples of 16 bytes */
+    int32_t plain;        /* 1: one weight, all rows of x in order, y only stored */
 } qw_product_shape;
 
 int32_t qw_plan_product(const qw_device_profile *profile, const qw_product_shape *shape);

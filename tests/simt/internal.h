@@ -56,4 +56,8 @@ void shared_begin(size_t dynamic_bytes);
 
 } // namespace simt
 
+/* runtime.cpp: what a call of the runtime begins with. */
+struct qw_stream_state;
+int32_t simt_runtime_call(qw_stream_state *stream);
+
 #endif

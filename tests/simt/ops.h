@@ -66,7 +66,7 @@ static inline void pair_open(pair *p, const qw_dims *dims, int32_t device, int32
                                       .max_head_rows = rows,
                                       .max_context = context};
     const qw_device_profile profile = profile_of(device);
-    qwen36_error error = {0};
+    qwen36_error error = QWEN36_ERROR_INIT;
     simt_clear_fault();
     CHECK_MSG(qw_cuda_create(&config, &profile, &p->cuda, &error) == QWEN36_OK, "%s", error.message);
     CHECK_INT(qw_reference_backend_open(&config, &p->judge, &error), QWEN36_OK);

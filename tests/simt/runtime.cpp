@@ -1,16 +1,46 @@
 /* kernels/cuda/runtime.h for the SIMT machine: device memory is the host's, and a stream has nothing in
  * flight. Allocations carry a guard on both sides: a kernel that writes beyond one is found when it is freed.
- */
+ * Faults are planted by the functions of simt_memory.h. */
 #include "kernels/cuda/runtime.h"
 
+#include "tests/simt/internal.h"
 #include "tests/simt/simt_memory.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
 enum { GUARD = 256, GUARD_BYTE = 0xA5 };
 
-static int64_t outstanding, broken;
+struct qw_stream_state {
+    int32_t device;
+};
+struct qw_event_state {
+    int32_t unused;
+};
+
+static std::atomic<int64_t> outstanding, broken;
+static thread_local int32_t current;
+static qw_stream_state streams[SIMT_DEVICES] = {{0}, {1}};
+static qw_event_state event;
+
+/* ---- what a test says of the devices ------------------------------------------------------------------ */
+
+static const qw_device_profile usual = {.capability = QW_WARP == 32 ? 80 : 70,
+                                        .multiprocessors = QW_WARP == 32 ? 108 : 16,
+                                        .warp_width = QW_WARP,
+                                        .matrix_bf16 = QW_WARP == 32,
+                                        .async_copy = QW_WARP == 32,
+                                        .library = 0,
+                                        .shared_bytes = QW_WARP == 32 ? 163 * 1024 : 48 * 1024,
+                                        .l2_bytes = 4 << 20,
+                                        .bandwidth = 900000000000};
+static qw_device_profile profile = usual;
+static bool absent;
+static uint64_t free_memory = uint64_t{1} << 30;
+/* Calls until the planted fault; 0: none. */
+static std::atomic<int64_t> allocations_left, calls_left;
+static std::atomic<bool> lost;
 
 int64_t simt_memory_outstanding(void)
 {
@@ -22,10 +52,134 @@ int64_t simt_memory_broken(void)
     return broken;
 }
 
+void simt_set_profile(const qw_device_profile *said)
+{
+    profile = said != nullptr ? *said : usual;
+}
+
+void simt_no_device(int32_t on)
+{
+    absent = on != 0;
+}
+
+void simt_set_free_memory(uint64_t bytes)
+{
+    free_memory = bytes;
+}
+
+int32_t simt_current_device(void)
+{
+    return current;
+}
+
+void simt_set_current_device(int32_t device)
+{
+    current = device;
+}
+
+void simt_fail_allocation(int64_t n)
+{
+    allocations_left = n;
+}
+
+void simt_lose_device(int64_t n)
+{
+    calls_left = n;
+}
+
+void simt_revive_device(void)
+{
+    calls_left = 0;
+    lost = false;
+}
+
+/* Whether this is the call that a countdown was for. */
+static bool comes_to_end(std::atomic<int64_t> &left)
+{
+    return left > 0 && --left == 0;
+}
+
+/* Whether what this call wants of the device can be had. */
+static qwen36_status call(qw_stream stream)
+{
+    if (comes_to_end(calls_left))
+        lost = true;
+    const bool elsewhere = stream != nullptr && stream->device != current;
+    return lost || elsewhere || simt_fault()[0] != 0 ? QWEN36_ERROR_DEVICE_LOST : QWEN36_OK;
+}
+
+qwen36_status simt_runtime_call(qw_stream stream)
+{
+    return call(stream);
+}
+
+qwen36_status simt_runtime_launch(qw_stream stream, dim3 grid, unsigned threads, size_t shared_bytes,
+                                  void (*body)(void *), void *closure)
+{
+    const qwen36_status status = call(stream);
+    if (status != QWEN36_OK)
+        return status;
+    if (simt::launch(grid, threads, shared_bytes, body, closure))
+        return QWEN36_OK;
+    return simt_fault()[0] != 0 ? QWEN36_ERROR_DEVICE_LOST : QWEN36_ERROR_DEVICE;
+}
+
+/* ---- devices ------------------------------------------------------------------------------------------ */
+
+static qwen36_status find_device(int32_t device, qwen36_error *error)
+{
+    if (absent)
+        return qw_fail(error, QWEN36_ERROR_DEVICE, "no CUDA driver is installed");
+    if (device < 0 || device >= SIMT_DEVICES)
+        return qw_fail(error, QWEN36_ERROR_DEVICE, "no CUDA device %d: there are %d", device,
+                       static_cast<int>(SIMT_DEVICES));
+    return QWEN36_OK;
+}
+
+qwen36_status qw_runtime_profile(int32_t device, qw_device_profile *out, qwen36_error *error)
+{
+    *out = {};
+    const qwen36_status status = find_device(device, error);
+    if (status == QWEN36_OK)
+        *out = profile;
+    return status;
+}
+
+qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_error *error)
+{
+    *bytes = 0;
+    qwen36_status status = find_device(device, error);
+    if (status != QWEN36_OK)
+        return status;
+    status = call(nullptr);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "CUDA device %d: lost", device);
+    *bytes = free_memory;
+    return QWEN36_OK;
+}
+
+int32_t qw_runtime_enter(int32_t device)
+{
+    const int32_t before = current;
+    current = device;
+    return before;
+}
+
+void qw_runtime_leave(int32_t before)
+{
+    if (before >= 0)
+        current = before;
+}
+
+/* ---- memory, streams ---------------------------------------------------------------------------------- */
+
 qwen36_status qw_runtime_stream_create(qw_stream *out)
 {
     *out = nullptr;
-    return QWEN36_OK;
+    const qwen36_status status = call(nullptr);
+    if (status == QWEN36_OK && current >= 0 && current < SIMT_DEVICES)
+        *out = &streams[current];
+    return status;
 }
 
 void qw_runtime_stream_destroy(qw_stream)
@@ -35,6 +189,11 @@ void qw_runtime_stream_destroy(qw_stream)
 qwen36_status qw_runtime_allocate(int32_t, uint64_t bytes, void **out)
 {
     *out = nullptr;
+    const qwen36_status status = call(nullptr);
+    if (status != QWEN36_OK)
+        return status;
+    if (comes_to_end(allocations_left))
+        return QWEN36_ERROR_OUT_OF_MEMORY;
     char *memory = static_cast<char *>(aligned_alloc(GUARD, (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD));
     if (memory == nullptr)
         return QWEN36_ERROR_OUT_OF_MEMORY;
@@ -64,19 +223,53 @@ void qw_runtime_free(int32_t, void *memory)
     free(begin);
 }
 
-qwen36_status qw_runtime_upload(qw_stream, void *device, const void *host, uint64_t bytes)
+static qwen36_status move(qw_stream stream, void *to, const void *from, uint64_t bytes)
 {
-    memcpy(device, host, bytes);
-    return QWEN36_OK;
+    const qwen36_status status = call(stream);
+    if (status == QWEN36_OK)
+        memcpy(to, from, bytes);
+    return status;
 }
 
-qwen36_status qw_runtime_download(qw_stream, void *host, const void *device, uint64_t bytes)
+qwen36_status qw_runtime_upload(qw_stream stream, void *device, const void *host, uint64_t bytes)
 {
-    memcpy(host, device, bytes);
-    return QWEN36_OK;
+    return move(stream, device, host, bytes);
 }
 
-qwen36_status qw_runtime_wait(qw_stream)
+qwen36_status qw_runtime_download(qw_stream stream, void *host, const void *device, uint64_t bytes)
 {
-    return QWEN36_OK;
+    return move(stream, host, device, bytes);
+}
+
+qwen36_status qw_runtime_copy(qw_stream stream, void *to, const void *from, uint64_t bytes)
+{
+    return move(stream, to, from, bytes);
+}
+
+qwen36_status qw_runtime_wait(qw_stream stream)
+{
+    return call(stream);
+}
+
+/* ---- events ------------------------------------------------------------------------------------------- */
+
+qwen36_status qw_runtime_event_create(qw_event *out)
+{
+    const qwen36_status status = call(nullptr);
+    *out = status == QWEN36_OK ? &event : nullptr;
+    return status;
+}
+
+void qw_runtime_event_destroy(qw_event)
+{
+}
+
+qwen36_status qw_runtime_event_record(qw_event, qw_stream stream)
+{
+    return call(stream);
+}
+
+qwen36_status qw_runtime_event_wait(qw_event)
+{
+    return call(nullptr);
 }

@@ -255,3 +255,128 @@ TEST(cuda_products, refused_launch_falls_back)
     pair_close(&p);
     free(x), free(y), free(expected), free(w);
 }
+
+/* ---- products by a library ---- */
+
+enum { LIBRARY_ROWS = 13, LIBRARY_DEPTH = 72, LIBRARY_PARTS = 3 };
+static const int32_t library_widths[LIBRARY_PARTS] = {1030, 3, 5};
+
+typedef struct library_run {
+    pair p;
+    float *x, *y[LIBRARY_PARTS], *expected[LIBRARY_PARTS];
+    void *w[LIBRARY_PARTS];
+    qw_buffer b[1 + 3 * LIBRARY_PARTS];
+    qw_linear_args args;
+} library_run;
+
+/* Rows of every magnitude; weights of `dtype`, the last one float32, which the library does not take. What is
+ * expected is of the reference. */
+static void library_begin(library_run *run, int32_t dtype)
+{
+    const float least = dtype == QW_F16 ? 1e-40F : 1e-30F; /* BF16 has no bits to spare below 1e-38 */
+    const float magnitude[LIBRARY_ROWS] = {1,        1e6F,     1e-6F, 0, 1e36F, 1e-36F, least,
+                                           65520.0F, 32768.0F, 3e-8F, 7, 1e9F,  0.1F};
+    const qw_dims dims = {.hidden = LIBRARY_DEPTH};
+    simt_library(1);
+    pair_open(&run->p, &dims, 0, LIBRARY_ROWS, 64, QW_F32);
+    simt_library(0);
+    run->x = floats(LIBRARY_ROWS * LIBRARY_DEPTH, 1);
+    for (int32_t i = 0; i < LIBRARY_ROWS * LIBRARY_DEPTH; i++)
+        run->x[i] *= magnitude[i / LIBRARY_DEPTH];
+    run->args = (qw_linear_args){.x = test_view(&run->b[0], run->x, LIBRARY_ROWS, LIBRARY_DEPTH),
+                                 .parts = LIBRARY_PARTS};
+    for (int32_t i = 0; i < LIBRARY_PARTS; i++) {
+        const int32_t type = i == LIBRARY_PARTS - 1 ? QW_F32 : dtype, width = library_widths[i];
+        run->w[i] = numbers(type, (size_t)(width * LIBRARY_DEPTH), (uint64_t)(5 + i), 0);
+        run->y[i] = blank((size_t)(LIBRARY_ROWS * width));
+        run->expected[i] = blank((size_t)(LIBRARY_ROWS * width));
+        run->args.w[i] = test_view_of(&run->b[1 + 3 * i], run->w[i], type, width, LIBRARY_DEPTH);
+        run->args.y[i] = test_view(&run->b[2 + 3 * i], run->expected[i], LIBRARY_ROWS, width);
+    }
+    run->p.judge.ops->linear(&run->p.judge, &run->args);
+    for (int32_t i = 0; i < LIBRARY_PARTS; i++)
+        run->args.y[i] = test_view(&run->b[3 + 3 * i], run->y[i], LIBRARY_ROWS, library_widths[i]);
+}
+
+static void library_end(library_run *run)
+{
+    pair_close(&run->p);
+    free(run->x);
+    for (int32_t i = 0; i < LIBRARY_PARTS; i++)
+        free(run->w[i]), free(run->y[i]), free(run->expected[i]);
+}
+
+/* Each row by its own largest element. */
+static void check_part(const library_run *run, int32_t part, double bound)
+{
+    const int32_t width = library_widths[part];
+    for (int32_t r = 0; r < LIBRARY_ROWS; r++)
+        check_close(run->y[part] + r * width, run->expected[part] + r * width, (size_t)width, bound,
+                    "a product of the library");
+}
+
+TEST(cuda_products, library)
+{
+    const struct {
+        int32_t dtype;
+        double bound;
+    } cases[] = {{QW_BF16, 8e-3}, {QW_F16, 1e-3}};
+    for (size_t i = 0; i < QW_COUNT_OF(cases); i++) {
+        library_run run;
+        const int64_t before = simt_library_products();
+        library_begin(&run, cases[i].dtype);
+        CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
+        CHECK_INT(simt_library_products() - before, 2);
+        check_part(&run, 0, cases[i].bound);
+        check_part(&run, 1, cases[i].bound);
+        check_part(&run, 2, 2e-5);
+        library_end(&run);
+    }
+}
+
+/* What is not finite stays in its row, and is not finite in it. */
+TEST(cuda_products, library_and_infinities)
+{
+    library_run run;
+    library_begin(&run, QW_F16);
+    run.x[1 * LIBRARY_DEPTH + 5] = INFINITY;
+    run.x[4 * LIBRARY_DEPTH + 70] = NAN;
+    CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
+    for (int32_t r = 0; r < LIBRARY_ROWS; r++) {
+        const float *row = run.y[0] + r * library_widths[0];
+        if (r == 1 || r == 4)
+            CHECK(!isfinite(row[0]) && !isfinite(row[1029]));
+        else
+            check_close(row, run.expected[0] + r * library_widths[0], (size_t)library_widths[0], 1e-3,
+                        "a finite row");
+    }
+    library_end(&run);
+}
+
+/* A product that the library refuses is made by a row of our own in the same call, the next one is not. */
+TEST(cuda_products, refused_library_falls_back)
+{
+    library_run run;
+    const int64_t before = simt_library_products();
+    library_begin(&run, QW_F16);
+    simt_refuse_library(1);
+    CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
+    CHECK_INT(simt_library_products() - before, 1);
+    check_part(&run, 0, 2e-5); /* the least row has few bits in float32 too */
+    check_part(&run, 1, 1e-3);
+    library_end(&run);
+}
+
+/* A lost device is not taken for a refusal, wherever it is found. */
+TEST(cuda_products, lost_device_is_told)
+{
+    library_run run;
+    library_begin(&run, QW_F16);
+    for (int64_t n = 1; n <= 6; n++) { /* x narrowed; two products, each scaled; the last part */
+        simt_lose_device(n);
+        CHECK_INT(qw_cuda_linear(&run.p.cuda, &run.args), QWEN36_ERROR_DEVICE_LOST);
+        simt_revive_device();
+    }
+    CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
+    library_end(&run);
+}

@@ -52,19 +52,43 @@ TEST(plan, products)
             qw_product_shape shape;
             int32_t row;
         } cases[] = {
-            {{1, 2048, 8192, QW_BF16, 1}, QW_PRODUCT_FEW},
-            {{8, 2048, 8192, QW_BF16, 1}, QW_PRODUCT_FEW},
-            {{9, 2048, 8192, QW_BF16, 1}, many},
-            {{2048, 5120, 17408, QW_BF16, 1}, many},
-            {{64, 2048, 64, QW_F32, 1}, QW_PRODUCT_TILED},
-            {{64, 2048, 64, QW_F16, 1}, QW_PRODUCT_TILED},
-            {{64, 2044, 64, QW_BF16, 1}, QW_PRODUCT_TILED},
-            {{64, 2048, 64, QW_BF16, 0}, QW_PRODUCT_TILED},
+            {{1, 2048, 8192, QW_BF16, 1, 1}, QW_PRODUCT_FEW},
+            {{8, 2048, 8192, QW_BF16, 1, 1}, QW_PRODUCT_FEW},
+            {{9, 2048, 8192, QW_BF16, 1, 1}, many},
+            {{2048, 5120, 17408, QW_BF16, 1, 0}, many},
+            {{64, 2048, 64, QW_F32, 1, 1}, QW_PRODUCT_TILED},
+            {{64, 2048, 64, QW_F16, 1, 1}, QW_PRODUCT_TILED},
+            {{64, 2044, 64, QW_BF16, 1, 1}, QW_PRODUCT_TILED},
+            {{64, 2048, 64, QW_BF16, 0, 1}, QW_PRODUCT_TILED},
         };
         for (size_t i = 0; i < QW_COUNT_OF(cases); i++) {
             const int32_t row = qw_plan_product(devices[d], &cases[i].shape);
             CHECK_MSG(row == cases[i].row, "device %zu case %zu: %s", d, i, qw_plan_product_name(row));
             CHECK(qw_plan_product_shared(row, 1) <= devices[d]->shared_bytes);
+        }
+    }
+}
+
+/* Where a library is at hand it takes plain products of many rows in its formats, and nothing else. */
+TEST(plan, products_by_a_library)
+{
+    for (size_t d = 0; d < QW_COUNT_OF(devices); d++) {
+        qw_device_profile with = *devices[d];
+        with.library = 1;
+        const struct {
+            qw_product_shape shape;
+            int32_t library;
+        } cases[] = {
+            {{9, 2048, 8192, QW_BF16, 1, 1}, 1},     {{2048, 5120, 17408, QW_F16, 1, 1}, 1},
+            {{8, 2048, 8192, QW_BF16, 1, 1}, 0},     {{64, 2048, 64, QW_F32, 1, 1}, 0},
+            {{64, 2044, 64, QW_BF16, 1, 1}, 0},      {{64, 2048, 64, QW_BF16, 0, 1}, 0},
+            {{2048, 5120, 17408, QW_BF16, 1, 0}, 0},
+        };
+        for (size_t i = 0; i < QW_COUNT_OF(cases); i++) {
+            const int32_t without = qw_plan_product(devices[d], &cases[i].shape);
+            CHECK(without != QW_PRODUCT_LIBRARY);
+            CHECK_INT(qw_plan_product(&with, &cases[i].shape),
+                      cases[i].library ? QW_PRODUCT_LIBRARY : without);
         }
     }
 }
