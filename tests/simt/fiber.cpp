@@ -58,7 +58,8 @@ simt_switch_stacks:
     popq %r12
     popq %rbx
     popq %rbp
-    ret
+    popq %rcx
+    jmpq *%rcx
     .size simt_switch_stacks, .-simt_switch_stacks
 )");
 

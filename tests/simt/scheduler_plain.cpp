@@ -5,7 +5,6 @@
 #include "kernels/cuda/device.h"
 
 #include "tests/simt/internal.h"
-#include "tests/simt/meaning.h"
 
 int32_t simt_checks(void)
 {
@@ -15,35 +14,14 @@ int32_t simt_checks(void)
 namespace simt
 {
 
-/* What the lanes bring to a collective of the full warp. There are two, used in turn: a lane may come to the next
- * collective while others have not yet read what this one gave, but not to the next but one. */
-struct meeting {
-    uint64_t word[WARP];
-    uint64_t votes;
-    matrix_operands matrix;
-};
-
-struct warp {
-    unsigned first;
-    uint64_t all;   /* lanes that the warp has */
-    uint64_t live;  /* that have not ended */
-    uint64_t begun; /* that have a fiber */
-    uint64_t ready; /* that can run, begun or not; the running one is among them */
-    uint64_t waiting;
-    uint64_t votes;
-    unsigned turn; /* which meeting is next */
-    fiber *context[WARP];
-    meeting met[2];
-    uint64_t part[WARP]; /* words of a collective of some lanes */
-};
-
 alignas(128) unsigned char dynamic_shared[MAX_SHARED];
+
+warp *here;
+unsigned here_lane;
 
 static warp warps[MAX_THREADS / WARP];
 static unsigned warp_count;
-static warp *here; /* the warp of the running thread, its lane, and the fiber that it runs on */
-static unsigned here_lane;
-static fiber *here_fiber;
+static fiber *here_fiber; /* on which the running thread runs */
 static unsigned at_barrier;
 static int barrier_votes, barrier_result;
 
@@ -51,11 +29,6 @@ static int barrier_votes, barrier_result;
 static fiber fibers[MAX_THREADS];
 static fiber *idle[MAX_THREADS];
 static unsigned fiber_count, idle_count;
-
-static inline uint64_t bit(unsigned lane)
-{
-    return uint64_t{1} << lane;
-}
 
 /* ---- who is next -------------------------------------------------------------------------------------- */
 
@@ -118,8 +91,7 @@ static void run_chosen(fiber *from)
     fiber_switch(from, here_fiber);
 }
 
-/* Until someone makes this thread ready again. */
-static void wait()
+void wait()
 {
     fiber *mine = here_fiber;
     here->ready &= ~bit(here_lane);
@@ -145,27 +117,6 @@ int block_barrier(site, barrier_kind kind, int predicate)
     return barrier_result;
 }
 
-/* Whether this lane is the last of those that the mask names. */
-static inline bool completes(warp *w, uint64_t mask)
-{
-    w->waiting |= bit(here_lane);
-    return (w->waiting & mask) == mask;
-}
-
-static inline void release(warp *w, uint64_t mask)
-{
-    w->waiting &= ~mask;
-    w->ready |= mask;
-}
-
-/* The last lane of a full warp lets the others go. */
-static inline void release_all(warp *w)
-{
-    w->met[w->turn].votes = w->votes;
-    w->turn ^= 1;
-    release(w, w->all);
-}
-
 static void meet_some(warp *w, uint64_t mask)
 {
     if (completes(w, mask))
@@ -174,25 +125,10 @@ static void meet_some(warp *w, uint64_t mask)
         wait();
 }
 
-static inline const meeting *meet_all(warp *w)
-{
-    const meeting *m = &w->met[w->turn];
-    if (completes(w, w->all))
-        release_all(w);
-    else
-        wait();
-    return m;
-}
-
-const uint64_t *exchange_all(uint64_t word)
-{
-    here->met[here->turn].word[here_lane] = word;
-    return meet_all(here)->word;
-}
-
 /* Of some lanes: all meet again when they have read, so that nobody overwrites. */
-static uint64_t exchange_some(warp *w, uint64_t mask, uint64_t word, unsigned source)
+uint64_t exchange_some(uint64_t mask, uint64_t word, unsigned source)
 {
+    warp *w = here;
     w->part[here_lane] = word;
     meet_some(w, mask);
     word = w->part[source];
@@ -200,46 +136,13 @@ static uint64_t exchange_some(warp *w, uint64_t mask, uint64_t word, unsigned so
     return word;
 }
 
-uint64_t exchange(uint64_t mask, uint64_t word, unsigned source)
+uint64_t vote_of_some(uint64_t mask)
 {
     warp *w = here;
-    if ((mask & w->all) != w->all)
-        return exchange_some(w, mask & w->all, word, source);
-    w->met[w->turn].word[here_lane] = word;
-    return meet_all(w)->word[source];
-}
-
-uint64_t vote(uint64_t mask, bool predicate)
-{
-    warp *w = here;
-    w->votes = (w->votes & ~bit(here_lane)) | uint64_t{predicate} << here_lane;
-    if ((mask & w->all) == w->all)
-        return meet_all(w)->votes;
-    meet_some(w, mask & w->all);
+    meet_some(w, mask);
     const uint64_t votes = w->votes & mask;
-    meet_some(w, mask & w->all);
+    meet_some(w, mask);
     return votes;
-}
-
-void multiply_together(float d[4], const uint32_t a[4], const uint32_t b[2], bool bf16)
-{
-    warp *w = here;
-    const unsigned lane = here_lane;
-    matrix_operands *m = &w->met[w->turn].matrix;
-    for (int i = 0; i < 4; i++) {
-        m->word[MATRIX_D + i][lane] = qw_float_bits(d[i]);
-        m->word[MATRIX_A + i][lane] = a[i];
-    }
-    m->word[MATRIX_B][lane] = b[0];
-    m->word[MATRIX_B + 1][lane] = b[1];
-    if (completes(w, w->all)) {
-        multiply(m, bf16);
-        release_all(w);
-    } else {
-        wait();
-    }
-    for (int i = 0; i < 4; i++)
-        d[i] = qw_bits_float(m->word[MATRIX_D + i][lane]);
 }
 
 uint64_t active_lanes()
