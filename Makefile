@@ -389,7 +389,7 @@ help:
 #:           bench            benchmarks
 #: test      test             installs what is missing, runs all tests
 #:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*
-#:           simt             builds the tests of the CUDA kernels on a SIMT machine, build/simt32/test_*, build/simt64/test_*
+#:           simt             builds the tests of the CUDA kernels on a SIMT machine: build/simt32, build/simt64, build/simt-plain
 #:           cuda-objects     compiles the CUDA kernels for each of CUDA_ARCHS with NVCC; no GPU is needed
 #:           asan ubsan tsan  the unit tests under a sanitizer (address + undefined, undefined, thread)
 #:           fuzz             each fuzzer for FUZZ_SECONDS

@@ -1,4 +1,5 @@
-/* What the files of the checked machine share: the block that is running, and where each of its threads is. */
+/* What the files of the checked machine share: the block that is running, and where each of its threads is.
+ */
 #ifndef QW_TESTS_SIMT_CHECKED_H
 #define QW_TESTS_SIMT_CHECKED_H
 

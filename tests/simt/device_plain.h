@@ -1,4 +1,5 @@
-/* The unchecked machine's shared memory and collectives, for simt_device.h: plain memory, copies done at once. */
+/* The unchecked machine's shared memory and collectives, for simt_device.h: plain memory, copies done at
+ * once. */
 #ifndef QW_TESTS_SIMT_DEVICE_PLAIN_H
 #define QW_TESTS_SIMT_DEVICE_PLAIN_H
 
@@ -10,8 +11,8 @@
 namespace simt
 {
 
-/* What the lanes bring to a collective of the full warp. There are two, used in turn: a lane may come to the next
- * collective while others have not yet read what this one gave, but not to the next but one. */
+/* What the lanes bring to a collective of the full warp. There are two, used in turn: a lane may come to the
+ * next collective while others have not yet read what this one gave, but not to the next but one. */
 struct meeting {
     uint64_t word[WARP];
     uint64_t votes;
@@ -109,8 +110,7 @@ template <typename T> T shuffle(site, collective_kind kind, uint64_t lanes, T va
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");
     uint64_t word = 0;
     memcpy(&word, &value, sizeof value);
-    word = exchange(lanes, word,
-                    source_lane(kind, here_lane, static_cast<uint32_t>(parameter), WARP));
+    word = exchange(lanes, word, source_lane(kind, here_lane, static_cast<uint32_t>(parameter), WARP));
     memcpy(&value, &word, sizeof value);
     return value;
 }

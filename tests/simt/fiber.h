@@ -1,5 +1,5 @@
-/* Fibers: stacks of their own and a switch between them. On x86-64 and AArch64 the switch is a few instructions,
- * elsewhere swapcontext. A fiber is abandoned by never switching to it again. */
+/* Fibers: stacks of their own and a switch between them. On x86-64 and AArch64 the switch is a few
+ * instructions, elsewhere swapcontext. A fiber is abandoned by never switching to it again. */
 #ifndef QW_TESTS_SIMT_FIBER_H
 #define QW_TESTS_SIMT_FIBER_H
 

@@ -197,7 +197,8 @@ static void run_block()
     for (unsigned t = 0; t < current.threads; t++)
         if (current.all[t].state == AT_COLLECTIVE) {
             threadIdx.x = t;
-            note_fault("waits for ever at %s:%d", current.all[t].met.where.file, current.all[t].met.where.line);
+            note_fault("waits for ever at %s:%d", current.all[t].met.where.file,
+                       current.all[t].met.where.line);
         }
 }
 

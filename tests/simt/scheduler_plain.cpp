@@ -1,7 +1,7 @@
-/* The threads of a block without checks. A thread that has to wait switches straight to the next that can run, a
- * lane of its own warp if there is one; the last to come to a barrier or collective goes on without a switch. A
- * thread begins when nobody else of its warp can run, on the stack of one that has ended where possible: a
- * kernel without barriers runs from its first block to its last on one stack. */
+/* The threads of a block without checks. A thread that has to wait switches straight to the next that can
+ * run, a lane of its own warp if there is one; the last to come to a barrier or collective goes on without a
+ * switch. A thread begins when nobody else of its warp can run, on the stack of one that has ended where
+ * possible: a kernel without barriers runs from its first block to its last on one stack. */
 #include "kernels/cuda/device.h"
 
 #include "tests/simt/internal.h"
@@ -79,13 +79,17 @@ static fiber *take_fiber()
     return made;
 }
 
-/* Switches from `from`, which may be idle by then, to the thread chosen. */
-static void run_chosen(fiber *from)
+static void begin_chosen(fiber *on)
 {
-    if ((here->begun & bit(here_lane)) == 0) {
-        here->begun |= bit(here_lane);
-        here->context[here_lane] = take_fiber();
-    }
+    here->begun |= bit(here_lane);
+    here->context[here_lane] = on;
+}
+
+/* Switches from `from`, which may be idle by then, to the thread chosen. */
+static inline void run_chosen(fiber *from)
+{
+    if ((here->begun & bit(here_lane)) == 0)
+        begin_chosen(take_fiber());
     here_fiber = here->context[here_lane];
     switch_count++;
     fiber_switch(from, here_fiber);
@@ -196,13 +200,11 @@ static void end_thread()
         begin_block();
     }
     if ((here->begun & bit(here_lane)) == 0) {
-        here->begun |= bit(here_lane);
-        here->context[here_lane] = here_fiber;
+        begin_chosen(here_fiber);
         return;
     }
-    fiber *mine = here_fiber;
-    idle[idle_count++] = mine;
-    run_chosen(mine);
+    idle[idle_count++] = here_fiber;
+    run_chosen(here_fiber);
 }
 
 static void fiber_entry()

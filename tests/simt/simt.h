@@ -8,8 +8,8 @@
  *   - a thread missing at a block barrier, lanes missing or elsewhere at a warp collective.
  * The first fault ends the launch; simt_fault() tells it. One launch runs at a time in a process.
  *
- * With QW_SIMT_UNCHECKED the same kernels run for speed: shared memory is plain memory (device_plain.h), threads
- * switch straight to one another, and the one fault left is that nobody can go on.
+ * With QW_SIMT_UNCHECKED the same kernels run for speed: shared memory is plain memory (device_plain.h),
+ * threads switch straight to one another, and the one fault left is that nobody can go on.
  */
 #ifndef QW_TESTS_SIMT_H
 #define QW_TESTS_SIMT_H
@@ -56,7 +56,8 @@ enum { WARP = QW_WARP_WIDTH, MAX_THREADS = 1024, MAX_SHARED = 227 * 1024 };
 
 /* Where in a source a barrier or collective stands: lanes must meet at the same one. */
 #if defined(QW_SIMT_UNCHECKED)
-struct site {};
+struct site {
+};
 #define QW_SITE                                                                                              \
     simt::site                                                                                               \
     {                                                                                                        \

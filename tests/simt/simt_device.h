@@ -139,7 +139,9 @@ inline qw_f16 qw_to_f16(float x)
 #define qw_matrix_f16(d, a, b) simt::matrix(QW_SITE, simt::MATRIX_F16, d, a, b)
 #define qw_load_matrix_4(r, view, i) simt::load_matrix<4>(QW_SITE, simt::LOAD_MATRIX_4, r, view, i)
 #define qw_load_matrix_2(r, view, i) simt::load_matrix<2>(QW_SITE, simt::LOAD_MATRIX_2, r, view, i)
-#define qw_load_matrix_4_transposed(r, view, i) simt::load_matrix<4>(QW_SITE, simt::LOAD_MATRIX_4_TRANSPOSED, r, view, i)
-#define qw_load_matrix_2_transposed(r, view, i) simt::load_matrix<2>(QW_SITE, simt::LOAD_MATRIX_2_TRANSPOSED, r, view, i)
+#define qw_load_matrix_4_transposed(r, view, i)                                                              \
+    simt::load_matrix<4>(QW_SITE, simt::LOAD_MATRIX_4_TRANSPOSED, r, view, i)
+#define qw_load_matrix_2_transposed(r, view, i)                                                              \
+    simt::load_matrix<2>(QW_SITE, simt::LOAD_MATRIX_2_TRANSPOSED, r, view, i)
 
 #endif
