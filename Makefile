@@ -95,9 +95,10 @@ CUDA_SOURCES := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_DEVICE_ONLY = kernels/cuda/runtime.cu kernels/cuda/blas.cu
 SIMT_TESTS := $(sort $(wildcard tests/simt/test_*.c))
 SIMT_SHARED := $(sort $(filter-out $(SIMT_TESTS),$(wildcard tests/simt/*.c tests/simt/*.cpp tests/simt/*.cu)))
-simt_objects = $(patsubst %,build/$(1)/%.o,$(basename $(filter-out $(CUDA_DEVICE_ONLY),$(CUDA_SOURCES)) $(SIMT_SHARED)))
+simt_objects = $(patsubst %,build/$(1)/%.o,$(basename $(filter-out $(CUDA_DEVICE_ONLY),$(CUDA_SOURCES)) \
+    $(filter-out $(if $(filter %-plain,$(1)),%_checked.cpp,%_plain.cpp),$(SIMT_SHARED))))
 ifeq ($(BACKEND),cuda-simt)
-BACKEND_OBJECTS := $(call simt_objects,simt32)
+BACKEND_OBJECTS := $(call simt_objects,simt-plain)
 BACKEND_LIBS = -lstdc++ -lm
 endif
 
@@ -273,37 +274,39 @@ $(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
 # ---- CUDA kernels --------------------------------------------------------------------------------------------
 
 # Without a GPU: the kernels, compiled by the host's C++ compiler for the SIMT machine of tests/simt, once for each
-# warp width, make test programs build/simt32/test_* and build/simt64/test_*.
-SIMT_WIDTHS = 32 64
-SIMT_PROGRAMS := $(foreach width,$(SIMT_WIDTHS),$(SIMT_TESTS:tests/simt/%.c=build/simt$(width)/%))
-SIMT_FLAGS = $(INCLUDES) -O2 -g -fPIC -ffp-contract=off -DQW_WARP_WIDTH=$(patsubst simt%,%,$(word 2,$(subst /, ,$@)))
+# warp width and once unchecked, make test programs build/simt32/test_*, build/simt64/test_* and build/simt-plain/test_*.
+SIMT_MACHINES = simt32 simt64 simt-plain
+simt32_FLAGS = -O2 -DQW_WARP_WIDTH=32
+simt64_FLAGS = -O2 -DQW_WARP_WIDTH=64
+simt-plain_FLAGS = -O3 -DQW_WARP_WIDTH=32 -DQW_SIMT_UNCHECKED
+SIMT_PROGRAMS := $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:tests/simt/%.c=build/$(machine)/%))
+SIMT_FLAGS = $(INCLUDES) -g -fPIC -ffp-contract=off $($(word 2,$(subst /, ,$@))_FLAGS)
 SIMT_CXX = $(CXX) -std=c++17 -pthread -MMD -MP -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Werror \
     -fno-exceptions -fno-rtti -fno-threadsafe-statics -DQW_DEVICE_SHIM='"tests/simt/simt_device.h"' $(SIMT_FLAGS)
 SIMT_C = $(COMPILE) -DQW_TEST_INPROCESS $(SIMT_FLAGS)
 
 simt: $(SIMT_PROGRAMS)
 define simt_rules
-build/simt$(1)/%.o: %.c
+build/$(1)/%.o: %.c
 	$$(call say,CC,$$<)
 	@mkdir -p $$(@D)
 	$$(Q)$$(SIMT_C) -c -o $$@ $$<
-build/simt$(1)/%.o: %.cpp
+build/$(1)/%.o: %.cpp
 	$$(call say,CXX,$$<)
 	@mkdir -p $$(@D)
 	$$(Q)$$(SIMT_CXX) -c -o $$@ $$<
-build/simt$(1)/%.o: %.cu
+build/$(1)/%.o: %.cu
 	$$(call say,CXX,$$<)
 	@mkdir -p $$(@D)
 	$$(Q)$$(SIMT_CXX) -x c++ -c -o $$@ $$<
-build/simt$(1)/machine.a: $(patsubst %,build/simt$(1)/%.o,$(basename $(filter-out $(CUDA_DEVICE_ONLY),$(CUDA_SOURCES)) \
-    $(SIMT_SHARED) tests/harness.c))
+build/$(1)/machine.a: $(call simt_objects,$(1)) build/$(1)/tests/harness.o
 	@rm -f $$@ && $$(AR) rcsT $$@ $$^
-build/simt$(1)/test_%: build/simt$(1)/tests/simt/test_%.o build/simt$(1)/machine.a $$(BUILD)/internal.a
+build/$(1)/test_%: build/$(1)/tests/simt/test_%.o build/$(1)/machine.a $$(BUILD)/internal.a
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CXX) -pthread -o $$@ $$^ $$(LDFLAGS) $$(LIBS) -lm
 endef
-$(foreach width,$(SIMT_WIDTHS),$(eval $(call simt_rules,$(width))))
-.SECONDARY: $(foreach width,$(SIMT_WIDTHS),$(SIMT_TESTS:%.c=build/simt$(width)/%.o))
+$(foreach machine,$(SIMT_MACHINES),$(eval $(call simt_rules,$(machine))))
+.SECONDARY: $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:%.c=build/$(machine)/%.o))
 
 # With nvcc, still without a GPU: the kernels (and those that try the device header) compile for every architecture of CUDA_ARCHS without a warning.
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),/usr/local/cuda/bin/nvcc)
@@ -398,7 +401,7 @@ help:
 #:           bench            benchmarks
 #: test      test             installs what is missing, runs all tests
 #:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*
-#:           simt             builds the tests of the CUDA kernels on a SIMT machine, build/simt32/test_*, build/simt64/test_*
+#:           simt             builds the tests of the CUDA kernels on a SIMT machine: build/simt32, build/simt64, build/simt-plain
 #:           cuda-objects     compiles the CUDA kernels for each of CUDA_ARCHS with NVCC; no GPU is needed
 #:           asan ubsan tsan  the unit tests under a sanitizer (address + undefined, undefined, thread)
 #:           fuzz             each fuzzer for FUZZ_SECONDS

@@ -189,10 +189,11 @@ def scripts(interpreter, *patterns):
 
 
 def simt():
-    """The CUDA kernels on the SIMT machine, with warps of 32 and of 64 lanes."""
+    """The CUDA kernels on the SIMT machine, with warps of 32 and of 64 lanes, and without its checks."""
     built = build("simt")
     sources = sorted(ROOT.glob("tests/simt/test_*.c"))
-    found = [[ROOT / f"build/simt{width}" / source.stem] for width in (32, 64) for source in sources]
+    machines = ("simt32", "simt64", "simt-plain")
+    found = [[ROOT / f"build/{machine}" / source.stem] for machine in machines for source in sources]
     return built if built.failed else together(run_program, found)
 
 

@@ -1,4 +1,5 @@
-/* What the files of the SIMT machine share: the block that is running. */
+/* What the checked and the unchecked machine share inside: the launch that is running, its threads' scheduler
+ * (scheduler_checked.cpp or scheduler_plain.cpp, one of which is compiled), what collectives mean. */
 #ifndef QW_TESTS_SIMT_INTERNAL_H
 #define QW_TESTS_SIMT_INTERNAL_H
 
@@ -8,51 +9,33 @@
 namespace simt
 {
 
-enum thread_state { READY, AT_BLOCK_BARRIER, AT_COLLECTIVE, EXITED };
-
-/* What a lane brought to a collective, and after it what it takes away. */
-struct collective {
-    site where;
-    collective_kind kind;
-    uint64_t mask;
-    uint32_t argument;
-    uint32_t words[COLLECTIVE_WORDS];
-};
-
-struct thread {
-    fiber context;
-    thread_state state;
-    site where; /* of the block barrier */
-    barrier_kind kind;
-    collective met;
-};
-
-struct block {
+struct launch_state {
     unsigned threads;
-    thread *all;
-    thread *running;
-    unsigned exited, at_barrier;
-    int votes, result;    /* of the block barrier */
-    uint32_t epoch;       /* block barriers passed, counted over all blocks and launches */
-    uint32_t *warp_epoch; /* [warps] warp barriers passed, likewise */
-    fiber scheduler;
+    size_t shared_bytes;
+    void (*body)(void *);
+    void *argument;
+    fiber home; /* the caller's own context */
     bool failed;
 };
-extern block current;
+extern launch_state running_launch;
+extern uint64_t switch_count;
 
-inline unsigned thread_number()
-{
-    return static_cast<unsigned>(current.running - current.all);
-}
+/* Makes blockIdx that of the grid's next block; false: it was the last. */
+bool next_block();
+/* Keeps the first text. */
+void note_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Gives the processor to the scheduler until someone makes this thread READY. */
-void wait_as(thread_state state);
+/* ---- of the scheduler ---- */
 
-/* The results of a collective whose lanes have all come: first lane of the warp, lanes of the mask. */
-void complete_collective(thread *lanes, unsigned width);
+/* All blocks, until one has failed. */
+void run_grid();
+/* Gives up the launch, from any of its threads. */
+[[noreturn]] void leave_grid();
 
-/* A new block begins. */
-void shared_begin(size_t dynamic_bytes);
+/* ---- meanings ---- */
+
+/* What a barrier of this kind gives for `count` votes of `all`. */
+int tally(barrier_kind kind, int count, int all);
 
 } // namespace simt
 

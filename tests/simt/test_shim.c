@@ -150,33 +150,37 @@ TEST(shim, finds_planted_faults)
     const struct {
         int32_t (*run)(void);
         const char *text;
+        int32_t stuck; /* nobody can go on: the unchecked machine sees this, and nothing else */
     } faults[] = {
-        {shim_fault_beyond, "element 16 lies beyond a shared array of 16"},
-        {shim_fault_launch_bytes, "takes 80 bytes of shared memory, 64 were asked for"},
-        {shim_fault_uninitialised, "nobody has written"},
-        {shim_fault_uninitialised_in_next_block, "block (1,0,0)"},
-        {shim_fault_early_exit, "threads wait at a block barrier"},
-        {shim_fault_two_barriers, "at another one"},
-        {shim_fault_absent_lane, "needs lane 7"},
-        {shim_fault_lane_at_barrier, "which waits at the block barrier"},
-        {shim_fault_reads_outsider, "lane 3 reads lane 4"},
-        {shim_fault_race_write, "race: a write"},
-        {shim_fault_race_read, "race"},
-        {shim_fault_race_after_read, "race"},
-        {shim_fault_race_in_warp, "race"},
-        {shim_fault_race_across_warps, "race"},
-        {shim_fault_race_static, "race"},
-        {shim_fault_race_atomic, "race"},
-        {shim_fault_copy_without_wait, "nobody has written"},
-        {shim_fault_copy_without_barrier, "shared memory, which"},
-        {shim_fault_copy_over_readers, "shared memory, which"},
-        {shim_fault_alignment, "is not aligned"},
+        {shim_fault_beyond, "element 16 lies beyond a shared array of 16", 0},
+        {shim_fault_launch_bytes, "takes 80 bytes of shared memory, 64 were asked for", 0},
+        {shim_fault_uninitialised, "nobody has written", 0},
+        {shim_fault_uninitialised_in_next_block, "block (1,0,0)", 0},
+        {shim_fault_early_exit, "threads wait at a block barrier", 1},
+        {shim_fault_two_barriers, "at another one", 0},
+        {shim_fault_absent_lane, "needs lane 7", 1},
+        {shim_fault_lane_at_barrier, "which waits at the block barrier", 1},
+        {shim_fault_reads_outsider, "lane 3 reads lane 4", 0},
+        {shim_fault_race_write, "race: a write", 0},
+        {shim_fault_race_read, "race", 0},
+        {shim_fault_race_after_read, "race", 0},
+        {shim_fault_race_in_warp, "race", 0},
+        {shim_fault_race_across_warps, "race", 0},
+        {shim_fault_race_static, "race", 0},
+        {shim_fault_race_atomic, "race", 0},
+        {shim_fault_copy_without_wait, "nobody has written", 0},
+        {shim_fault_copy_without_barrier, "shared memory, which", 0},
+        {shim_fault_copy_over_readers, "shared memory, which", 0},
+        {shim_fault_alignment, "is not aligned", 0},
     };
     CHECK_TEXT(simt_fault(), "");
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        if (!simt_checks() && !faults[i].stuck)
+            continue;
+        const char *text = simt_checks() ? faults[i].text : "for ever";
         const int32_t ran = faults[i].run();
-        CHECK_MSG(!ran && strstr(simt_fault(), faults[i].text) != NULL,
-                  "expected \"%s\", the fault is \"%s\"", faults[i].text, simt_fault());
+        CHECK_MSG(!ran && strstr(simt_fault(), text) != NULL, "expected \"%s\", the fault is \"%s\"", text,
+                  simt_fault());
         simt_clear_fault();
         CHECK_MSG(shim_right_warp_barrier(), "%s", simt_fault());
     }

@@ -1,5 +1,5 @@
 /* The shared memory of the running block, with a shadow that knows who touched what since which barrier. */
-#include "tests/simt/internal.h"
+#include "tests/simt/checked.h"
 
 #include <cstring>
 #include <vector>

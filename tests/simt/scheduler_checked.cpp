@@ -1,53 +1,31 @@
 /* The threads of a block: who runs, who waits for whom, and what is wrong when nobody can go on. */
-#include "tests/simt/internal.h"
+#include "tests/simt/checked.h"
 
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <sys/mman.h>
 
-uint3 threadIdx, blockIdx;
-dim3 blockDim, gridDim;
+int32_t simt_checks(void)
+{
+    return 1;
+}
 
 namespace simt
 {
 
-enum { STACK_BYTES = 128 * 1024 };
-
 block current;
 
-static std::mutex machine;
 static thread threads[MAX_THREADS];
 static uint32_t warp_epochs[MAX_THREADS];
-static char *stacks;
-static char fault_text[512];
-static uint64_t launch_count, switch_count;
-static int64_t refuse_in;
-static void (*kernel_body)(void *);
-static void *kernel_argument;
 
-void fail(const char *format, ...)
+void leave_grid()
 {
-    if (fault_text[0] == 0) {
-        const unsigned t = thread_number();
-        int used = snprintf(fault_text, sizeof fault_text, "block (%u,%u,%u) thread %u: ", blockIdx.x,
-                            blockIdx.y, blockIdx.z, t);
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(fault_text + used, sizeof fault_text - static_cast<size_t>(used), format, arguments);
-        va_end(arguments);
-    }
-    current.failed = true;
     for (;;)
-        fiber_switch(&current.running->context, &current.scheduler);
+        fiber_switch(&current.running->context, &running_launch.home);
 }
 
 void wait_as(thread_state state)
 {
     current.running->state = state;
-    fiber_switch(&current.running->context, &current.scheduler);
+    fiber_switch(&current.running->context, &running_launch.home);
 }
 
 /* ---- block barriers ---------------------------------------------------------------------------------- */
@@ -69,18 +47,6 @@ static void check_barrier(site where, barrier_kind kind)
                  other->where.file, other->where.line);
         if (other->state == AT_BLOCK_BARRIER)
             return; /* the one that came first was compared with all who came since */
-    }
-}
-
-static int tally(barrier_kind kind, int count, int all)
-{
-    switch (kind) {
-    case BARRIER_OR:
-        return count > 0;
-    case BARRIER_AND:
-        return count == all;
-    default:
-        return count;
     }
 }
 
@@ -176,7 +142,7 @@ uint64_t active_lanes()
 
 static void fiber_entry()
 {
-    kernel_body(kernel_argument);
+    running_launch.body(running_launch.argument);
     shared_copy_wait(0);
     current.exited++;
     if (current.at_barrier > 0)
@@ -187,19 +153,18 @@ static void fiber_entry()
 static void run_thread(unsigned t)
 {
     current.running = &current.all[t];
-    const unsigned x = blockDim.x, y = blockDim.y;
-    threadIdx = {t % x, t / x % y, t / (x * y)};
+    threadIdx.x = t;
     switch_count++;
-    fiber_switch(&current.scheduler, &current.running->context);
+    fiber_switch(&running_launch.home, &current.running->context);
 }
 
 /* One turn for each thread that can run; whether there was one. A warp goes on as long as it can. */
 static bool run_warp(unsigned first, unsigned end)
 {
     bool progress = false, again = true;
-    while (again && !current.failed) {
+    while (again && !running_launch.failed) {
         again = false;
-        for (unsigned t = first; t < end && !current.failed; t++)
+        for (unsigned t = first; t < end && !running_launch.failed; t++)
             if (current.all[t].state == READY) {
                 run_thread(t);
                 progress = again = true;
@@ -208,100 +173,43 @@ static bool run_warp(unsigned first, unsigned end)
     return progress;
 }
 
-static void run_block(size_t shared_bytes)
+static void run_block()
 {
-    shared_begin(shared_bytes);
+    shared_begin(running_launch.shared_bytes);
     current.exited = current.at_barrier = 0;
     current.votes = 0;
     current.epoch++;
     for (unsigned t = 0; t < current.threads; t++) {
         current.all[t].state = READY;
-        fiber_prepare(&current.all[t].context, stacks + size_t{t} * STACK_BYTES, STACK_BYTES, fiber_entry);
+        fiber_prepare(&current.all[t].context, t, fiber_entry);
     }
     bool progress = true;
-    while (progress && !current.failed && current.exited < current.threads) {
+    while (progress && !running_launch.failed && current.exited < current.threads) {
         progress = false;
         for (unsigned t = 0; t < current.threads; t += WARP) {
             const unsigned end = t + WARP < current.threads ? t + WARP : current.threads;
             progress = run_warp(t, end) || progress;
         }
     }
-    if (current.failed || current.exited == current.threads)
+    if (running_launch.failed || current.exited == current.threads)
         return;
-    current.failed = true;
-    for (unsigned t = 0; t < current.threads && fault_text[0] == 0; t++)
-        if (current.all[t].state == AT_COLLECTIVE)
-            snprintf(fault_text, sizeof fault_text, "block (%u,%u,%u) thread %u: waits for ever at %s:%d",
-                     blockIdx.x, blockIdx.y, blockIdx.z, t, current.all[t].met.where.file,
-                     current.all[t].met.where.line);
+    running_launch.failed = true;
+    for (unsigned t = 0; t < current.threads; t++)
+        if (current.all[t].state == AT_COLLECTIVE) {
+            threadIdx.x = t;
+            note_fault("waits for ever at %s:%d", current.all[t].met.where.file,
+                       current.all[t].met.where.line);
+        }
 }
 
-static bool make_stacks()
+void run_grid()
 {
-    if (stacks != nullptr)
-        return true;
-    void *memory = mmap(nullptr, size_t{MAX_THREADS} * STACK_BYTES, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    stacks = static_cast<char *>(memory);
-    return true;
-}
-
-bool launch(dim3 grid, unsigned thread_count, size_t shared_bytes, void (*body)(void *), void *argument)
-{
-    std::lock_guard<std::mutex> turn(machine);
-    launch_count++;
-    if (refuse_in > 0 && --refuse_in == 0)
-        return false;
-    if (thread_count == 0 || thread_count > MAX_THREADS || shared_bytes > MAX_SHARED || grid.x == 0 ||
-        grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 || !make_stacks())
-        return false;
-    kernel_body = body;
-    kernel_argument = argument;
-    current.threads = thread_count;
+    current.threads = running_launch.threads;
     current.all = threads;
     current.warp_epoch = warp_epochs;
-    current.failed = false;
-    gridDim = grid;
-    blockDim = dim3(thread_count);
-    for (unsigned z = 0; z < grid.z && !current.failed; z++)
-        for (unsigned y = 0; y < grid.y && !current.failed; y++)
-            for (unsigned x = 0; x < grid.x && !current.failed; x++) {
-                blockIdx = {x, y, z};
-                run_block(shared_bytes);
-            }
-    return !current.failed;
+    do
+        run_block();
+    while (!running_launch.failed && next_block());
 }
 
 } // namespace simt
-
-const char *simt_fault(void)
-{
-    return simt::fault_text;
-}
-
-void simt_clear_fault(void)
-{
-    simt::fault_text[0] = 0;
-}
-
-uint64_t simt_launches(void)
-{
-    return simt::launch_count;
-}
-
-uint64_t simt_switches(void)
-{
-    return simt::switch_count;
-}
-
-int32_t simt_warp_width(void)
-{
-    return simt::WARP;
-}
-
-void simt_refuse_launch(int64_t n)
-{
-    simt::refuse_in = n;
-}
