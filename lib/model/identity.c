@@ -1,5 +1,7 @@
 #include "lib/model/identity.h"
 
+#include "lib/session/archive.h"
+
 #include <stdio.h>
 
 void qw_model_numerics_id(const qwen36_model *m, char id[QW_NUMERICS_ID])
@@ -8,6 +10,15 @@ void qw_model_numerics_id(const qwen36_model *m, char id[QW_NUMERICS_ID])
         id[i] = '\0';
     snprintf(id, QW_NUMERICS_ID, "%s kv=%s r%d", m->backend.name, qw_dtype_name(m->cache.plan.kv_dtype),
              (int)QW_NUMERICS_REVISION);
+}
+
+qw_hash128 qw_model_prefix_root(const qwen36_model *m)
+{
+    char id[QW_NUMERICS_ID];
+    const uint32_t version = QW_ARCHIVE_VERSION;
+    qw_model_numerics_id(m, id);
+    qw_hash128 hash = qw_hash_chain(m->fingerprint, id, sizeof id);
+    return qw_hash_chain(hash, &version, sizeof version);
 }
 
 enum { SAMPLE = 256 };

@@ -206,6 +206,7 @@ static qwen36_status create_step_memory(qwen36_model *m, const sizes *s, qwen36_
         status = qw_cache_create(&m->cache, &m->allocator, &s->cache, m->dims.vocab_size, &m->backend);
     if (status == QWEN36_OK)
         status = qw_batch_create(&m->batch, &s->batch, &m->backend);
+    m->cache.prefix.root = qw_model_prefix_root(m);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "no memory for cache and workspace: %llu bytes of KV, %llu of states",
                        (unsigned long long)s->cache.kv_bytes, (unsigned long long)s->cache.state_bytes);
@@ -444,6 +445,16 @@ qwen36_status qw_model_note(qwen36_model *m, qwen36_status status)
     if (status == QWEN36_ERROR_DEVICE_LOST)
         atomic_store_explicit(&m->device_lost, 1, memory_order_relaxed);
     return status;
+}
+
+bool qw_model_follow_backend(qwen36_model *m)
+{
+    if (m->revision == m->backend.revision)
+        return false;
+    m->revision = m->backend.revision;
+    qw_prefix_clear(&m->cache.prefix);
+    m->cache.prefix.root = qw_model_prefix_root(m);
+    return true;
 }
 
 /* ---- the turn ------------------------------------------------------------------------------------------ */

@@ -95,6 +95,9 @@ void qw_model_describe(const qwen36_model *model, qwen36_model_info *info);
 
 /* Looks at the status of an operation of the backend: remembers a lost device. Returns it. */
 qwen36_status qw_model_note(qwen36_model *model, qwen36_status status);
+/* After a step, under the lock: whether another kernel serves from now on. What it computes must not be mixed
+ * with what is shared so far, so prefixes begun before are found no longer. */
+bool qw_model_follow_backend(qwen36_model *model);
 /* Waits for the turn; QWEN36_ERROR_BUSY when this very thread holds it (a call out of a callback). */
 qwen36_status qw_model_take_turn(qwen36_model *model, qwen36_error *error);
 void qw_model_give_turn(qwen36_model *model);

@@ -48,15 +48,6 @@ static void ignore(void *user, const qw_directory_entry *entry)
     (void)entry;
 }
 
-static qw_hash128 root_of(const qwen36_model *m)
-{
-    char id[QW_NUMERICS_ID];
-    const uint32_t version = QW_ARCHIVE_VERSION;
-    qw_model_numerics_id(m, id);
-    qw_hash128 hash = qw_hash_chain(m->fingerprint, id, sizeof id);
-    return qw_hash_chain(hash, &version, sizeof version);
-}
-
 qwen36_status qw_disk_open(qwen36_model *m, const char *directory, uint64_t limit, qwen36_error *error)
 {
     qwen36_status status = qw_directory_visit(directory, ignore, NULL, error);
@@ -66,7 +57,6 @@ qwen36_status qw_disk_open(qwen36_model *m, const char *directory, uint64_t limi
     if (m->disk.directory == NULL)
         return qw_fail_memory(error, strlen(directory));
     m->disk.limit = limit;
-    m->cache.prefix.root = root_of(m);
     return QWEN36_OK;
 }
 

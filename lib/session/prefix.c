@@ -72,7 +72,7 @@ static int32_t find_hashed(const qw_prefix *p, qw_hash128 hash, uint64_t space, 
                            const int32_t *tokens)
 {
     int32_t i = *bucket_of(p, hash);
-    while (i >= 0 && !is_node(p, i, space, parent, tokens))
+    while (i >= 0 && !(qw_hash_equal(p->node[i].hash, hash) && is_node(p, i, space, parent, tokens)))
         i = p->node[i].next;
     return i;
 }

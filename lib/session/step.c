@@ -14,6 +14,7 @@ typedef struct step {
     int32_t saves;            /* of the model's `saves` */
     int32_t committed;        /* sessions that went on */
     int32_t used_blocks;      /* of the pool, at the end */
+    bool changed;             /* the backend computes otherwise from now on */
     uint64_t began, reserved, computed, finished; /* nanoseconds of the clock */
 } step;
 
@@ -285,6 +286,7 @@ static void finish(step *st, qwen36_status status)
         }
         s->stalled = s->stalled || s->step.status == QWEN36_ERROR_CACHE_FULL;
     }
+    st->changed = qw_model_follow_backend(st->model);
     st->used_blocks =
         st->model->cache.blocks.capacity - st->model->cache.blocks.free_count - st->model->cache.prefix.idle;
     count_step(st);
@@ -338,6 +340,10 @@ qwen36_status qw_step(qwen36_session *const *sessions, size_t count, int32_t bud
     qw_trace_report(trace, "phase", "commit", st.computed, st.finished);
     qw_trace_report(trace, "step", "step", st.began, st.finished);
     qw_trace_set_rows(trace, 0);
+    if (st.changed)
+        qw_log_write(&st.model->log, QWEN36_LOG_WARNING,
+                     "the backend computes as %s from now on: shared prefixes are forgotten",
+                     st.model->backend.name);
     status = qw_combine_status(sessions, count);
     describe_failure(&st, status, error);
     qw_fp_leave(st.caller);
