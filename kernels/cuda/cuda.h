@@ -25,23 +25,29 @@ struct qw_cuda_tables {
 };
 
 /* Weights of one expert on the device. */
-struct qw_expert_pointers {
-    const void *gate, *up, *down;
+struct qw_expert_weight {
+    const void *data;
+    int64_t stride; /* elements */
+    int32_t dtype, reserved;
+};
+struct qw_expert_weights {
+    qw_expert_weight gate, up, down;
 };
 
 /* The expert tables of all layers, each uploaded when it is first seen. A table is known by its views'
  * contents. */
 struct qw_expert_tables {
-    int32_t most, used, next;   /* next: which one is given up when there are more layers than tables */
-    qw_expert_pointers *host;   /* pinned [most][E] */
-    qw_expert_pointers *device; /* [most][E] */
+    int32_t most, used, next;  /* next: which one is given up when there are more layers than tables */
+    qw_expert_weights *host;   /* pinned [most][E] */
+    qw_expert_weights *device; /* [most][E] */
 };
 
 struct qw_cuda {
     const qw_allocator *allocator;
     qw_backend_config config;
     qw_dims dims;
-    qw_device_profile profile;
+    qw_device_profile profile; /* its `disabled` grows while the backend lives */
+    uint64_t refusals;         /* launches of a row that were refused, another having served */
     qw_stream stream;
     unsigned char *scratch; /* on the device: shared by the ops, which run one after another */
     uint64_t scratch_bytes;
@@ -127,6 +133,15 @@ qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_pr
 void qw_cuda_destroy(qw_backend *backend);
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config);
 
+/* Tries every row that the profile enables beside the portable ones, for this model's heads and cache,
+ * against the general row on small data; one that is refused or does not agree is logged and out of use.
+ * Before the first step. QWEN36_ERROR_OUT_OF_MEMORY, QWEN36_ERROR_DEVICE_LOST; anything else is a reason to
+ * disable a row. */
+qwen36_status qw_cuda_probe(qw_cuda *cuda);
+/* The rows out of use, as bits (qw_plan_bit), and how many launches were refused so far. */
+uint32_t qw_cuda_disabled(const qw_backend *backend);
+uint64_t qw_cuda_refusals(const qw_backend *backend);
+
 /* The batch's arrays and the tables made of them reach the device. */
 qwen36_status qw_cuda_step_begin(qw_backend *, const qw_batch *);
 qwen36_status qw_cuda_step_end(qw_backend *);
@@ -156,6 +171,11 @@ uint64_t qw_cuda_delta_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_attention_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_logprob_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_sample_scratch_bytes(const qw_backend_config *config);
+
+/* Takes a row of a plan's table out of use from the next plan on, with a line in the log the first time. */
+void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why);
+/* The same for a launch that was refused, which is counted. */
+void qw_cuda_refused(qw_cuda *cuda, uint32_t row);
 
 /* Memory for the expert tables; close accepts what was never opened. */
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda);
