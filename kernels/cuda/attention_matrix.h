@@ -100,20 +100,23 @@ QW_DEVICE void qw_matrix_scores(const qw_matrix_block<TILES> &b, const qw_attent
     }
 }
 
-/* A weight of a scale of 0 weighs a row of zeros, and counts as it is. */
+/* Where weight x scale falls below the normal numbers, what it adds to acc is nothing beside the rest, and
+ * rounding it says nothing about the weight: that counts in l as it is. So also for a row of zeros, whose
+ * scale is 0. */
 template <typename C, int TILES>
 QW_DEVICE void qw_matrix_weigh(const qw_matrix_block<TILES> &b, const qw_attention &a,
                                const qw_attention_place &p, int block)
 {
-    const float *scales = qw_attention_scales<C>(a, p, block, 1);
+    const float *scales = qw_attention_scales<C>(a, p, block, 1), smallest = 0x1p-126F;
     for (int i = qw_warp(); i < TILES * 16; i += QW_MATRIX_ATTENTION_THREADS / QW_WARP) {
         const qw_shared<qw_bf16> weights = b.weights.at(i * QW_WEIGHT_PITCH);
         qw_attention_weigh(b.scores.at(i * QW_SCORE_PITCH), scales, b.m, b.l, b.f, i,
                            [&](int t, float weight, float scale) {
-                               const qw_bf16 rounded = qw_to_bf16(weight * scale);
+                               const float product = weight * scale;
+                               const qw_bf16 rounded = qw_to_bf16(product);
                                weights[t] = rounded;
                                if (sizeof(C) == 1)
-                                   return scale == 0 ? weight : qw_to_float(rounded) / scale;
+                                   return product < smallest ? weight : qw_to_float(rounded) / scale;
                                return qw_to_float(rounded);
                            });
     }

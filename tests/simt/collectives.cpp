@@ -102,6 +102,8 @@ static float b_element(const thread *lanes, int k, int column, bool bf16)
     return pair_value(lanes[lane].met.words[8 + k / 8], k % 2, bf16);
 }
 
+static bool spoiled; /* simt_spoil_matrix */
+
 static void complete_matrix(thread *lanes, bool bf16)
 {
     float a[16][16], b[16][8];
@@ -113,7 +115,7 @@ static void complete_matrix(thread *lanes, bool bf16)
     }
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++) {
-            const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+            const int row = lane / 4 + i / 2 * 8, column = (lane % 4 * 2 + i % 2) ^ int { spoiled };
             float sum = as_float(lanes[lane].met.words[i]);
             for (int k = 0; k < 16; k++)
                 sum += a[row][k] * b[k][column];
@@ -180,3 +182,8 @@ void complete_collective(thread *lanes, unsigned width)
 }
 
 } // namespace simt
+
+void simt_spoil_matrix(int32_t on)
+{
+    simt::spoiled = on != 0;
+}

@@ -100,8 +100,13 @@ static void experts_case(const case_of *c)
     CHECK_INT(p.judge.ops->experts(&p.judge, &args), QWEN36_OK);
     args.y = test_view(&b[4], y, c->rows, c->hidden);
     const qw_device_profile profile = profile_of(c->device);
-    const qw_experts_shape shape = {c->rows,  c->k,     c->experts,           c->hidden,
-                                    c->width, c->dtype, each * size % 16 == 0};
+    const qw_experts_shape shape = {.rows = c->rows,
+                                    .top_k = c->k,
+                                    .experts = c->experts,
+                                    .hidden = c->hidden,
+                                    .width = c->width,
+                                    .weight_dtype = c->dtype,
+                                    .aligned = each * size % 16 == 0};
     CHECK_INT(qw_plan_experts(&profile, &shape), c->row);
     for (int twice = 0; twice < 2; twice++) { /* the second time the table is known */
         CHECK_RAN(qw_cuda_experts(&p.cuda, &args));
