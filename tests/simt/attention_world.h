@@ -113,7 +113,10 @@ static inline void world_run_step(world *w, int32_t judge, const qw_batch *batch
     } else {
         CHECK_RAN(qw_cuda_step_begin(&w->p.cuda, batch));
         CHECK_RAN(qw_cuda_attn_prepare(&w->p.cuda, &prepare));
-        if (row[batch->rows - 1].token >= w->attend_from)
+        int attended = 0;
+        for (int32_t r = 0; r < batch->rows; r++)
+            attended |= row[r].token >= w->attend_from;
+        if (attended)
             CHECK_RAN(qw_cuda_attention(&w->p.cuda, &attention));
         world_note_plan(w, batch);
     }
