@@ -1,10 +1,11 @@
 /* The routed experts. A pair is a (row, choice) of the router. Two ways (lib/plan decides):
  *
- *   direct          for few rows, nothing is sorted: hidden[pair] = silu(gate x) * (up x) by the pair's
- * expert, then y[row] = sum over choices, in the router's order, of weight * (down hidden[pair]) matrix,
- * tiled   sort_pairs counts, scans and places the pairs by expert; products over each expert's slots
- *                   (product.h, grouped) fill hidden and out; combine gathers y[row] = sum of weight *
- * out[slot]
+ *   direct: for few rows, nothing is sorted
+ *     hidden[pair] = silu(gate x) * (up x) by the pair's expert
+ *     y[row] = sum over choices, in the router's order, of weight * (down hidden[pair])
+ *   matrix, tiled: sort_pairs counts, scans and places the pairs by expert, then
+ *     products over each expert's slots (product.h, grouped) fill hidden and out
+ *     combine gathers y[row] = sum of weight * out[slot]
  *
  * Weights of one layer may differ in format and stride: then gate and up are products of their own, a launch
  * for each format that occurs.
@@ -297,8 +298,7 @@ static qwen36_status run_product(qw_cuda *cuda, int32_t row, const qw_product &p
     return status;
 }
 
-/* The products of one part of all experts, or of gate and up at once: a launch for each format that occurs.
- */
+/* The products of one part of all experts, or of gate and up at once: a launch for each format. */
 template <bool DUAL>
 static qwen36_status run_part(qw_cuda *cuda, int32_t row, const experts_job &j, const qw_product &p,
                               int32_t part)

@@ -1,7 +1,6 @@
 /* The matrix product that linear, mlp, head and experts share:
  *     y[y_row(r)][n] = scale[r] * sum_k x[x_row(r)][k] w[n][k]        (or added to y, or gated by it)
- * and its dual form, y = silu(x w^T) * (x up^T), which reads x once for both. Three rows, from special to
- * general:
+ * and its dual form, y = silu(x w^T) * (x up^T), which reads x once for both. Rows, from special to general:
  *
  *     few     up to 8 rows: a warp forms the dot products of one row of w with all rows of x, in float32
  *     matrix  blocks of 64 x 64 by BF16 matrix instructions; x is rounded to BF16, sums are float32

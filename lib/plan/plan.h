@@ -74,9 +74,8 @@ typedef struct qw_attention_shape {
     int64_t heads, kv_heads, head_dim;
     int64_t partial_bytes; /* room for partial results */
     int32_t kv_dtype;
-    int32_t
-        invariant;   /* 1: partitions follow from `context` alone; rows and room are then cut into launches */
-    int64_t context; /* tokens that a sequence may ever have */
+    int32_t invariant; /* 1: partitions follow from `context` alone, and rows are cut to fit the room */
+    int64_t context;   /* tokens that a sequence may ever have */
 } qw_attention_shape;
 
 typedef struct qw_attention_plan {
