@@ -185,6 +185,25 @@ TEST(cuda_attention, int8_broken_rows)
     }
 }
 
+/* The same where it lies in another partition than the row's own. */
+TEST(cuda_attention, broken_rows_pass_the_merge)
+{
+    const mix_plan plan = {1, {620}, {{610, 10}}, 0};
+    const int64_t queries = small_dims.heads * small_dims.head_dim;
+    for (int32_t device = 0; device < devices(); device++) {
+        world w;
+        world_open(&w, &small_dims, &plan, device, QW_BF16, (pair_options){0});
+        w.attend_from = 610;
+        w.k[10 * small_dims.kv_heads * small_dims.head_dim + 3] = NAN; /* of the first KV head */
+        mix_run(&plan, world_step_alone, &w);
+        CHECK(w.most_partitions > 1);
+        for (int64_t row = 610; row < 620; row++)
+            for (int64_t i = 0; i < queries; i++)
+                CHECK(isnan(w.o[row * queries + i]) == (i < queries / 2));
+        world_close(&w);
+    }
+}
+
 /* ---- refused launches ---------------------------------------------------------------------------------- */
 
 static void count_line(void *user, int32_t level, const char *line)
