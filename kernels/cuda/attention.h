@@ -1,25 +1,34 @@
-/* What the attention kernels share. A block serves a tile: a few rows of one sequence with the query heads
- * that share a KV head, as pairs; it goes over the KV blocks of its partition of the context with a running
- * maximum: s = q K^T / sqrt(hd), masked;  m' = max(m, max s);  p = e^(s - m');  f = e^(m - m') l = f l + sum
- * p;  acc = f acc + p V;  m = m' A single pass writes o = acc / l * sigmoid(gate). With more partitions each
- * writes (m, l, acc), and attention_merge adds them with weights e^(m - largest m); one that saw no token has
- * l = 0 and weight zero. */
+/* What the attention kernels share. A block serves a tile, or a part of one: a few rows of one sequence with
+ * the query heads that share a KV head, as pairs; it goes over the KV blocks of its partition of the context
+ * with a running maximum:
+ *
+ *     s = q K^T / sqrt(hd), masked;   m' = max(m, max s);   p = e^(s - m');   f = e^(m - m')
+ *     l = f l + sum p;   acc = f acc + p V;   m = m'
+ *
+ * In an 8-bit cache the scale of a key multiplies its score, that of a value its p on the way into acc. A
+ * single pass writes o = acc / l * sigmoid(gate). With more partitions each writes (m, l, acc), and
+ * attention_merge adds them with weights e^(m - largest m); one that saw no token has l = 0 and no part in
+ * it.
+ *
+ * Whatever stands beside a pair in its block, and whichever blocks the tile reaches beyond the pair's last
+ * token, the pair's own operations are the same: a block that is masked for it has f = 1 and adds zeros. */
 #ifndef QW_CUDA_ATTENTION_H
 #define QW_CUDA_ATTENTION_H
 
-#include "kernels/cuda/common.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cache.h"
 
 struct qw_attention {
     const float *q, *qg;
     float *o;
-    float *partial; /* [R, nh, partitions][m, l, acc [hd]]; null: a single pass */
+    float *partial;        /* [rows, nh, partitions][m, l, acc [hd]]; null: a single pass */
+    int32_t partial_begin; /* the row that partial begins with */
     int64_t q_stride, qg_stride, o_stride;
-    const char *cache;
-    int64_t block_stride; /* bytes */
+    qw_device_cache cache;
     int32_t heads, kv_heads, head_dim;
     int32_t group;       /* query heads of a KV head */
     int32_t block_heads; /* of them, in a block */
+    int32_t block_rows;  /* rows of a tile in a block: a tile may be cut for a block that holds more */
+    int32_t tile_parts;  /* blocks that a tile takes */
     int32_t partition, partitions;
     float scale; /* hd^(-1/2) */
     const qw_segment *segment;
@@ -27,7 +36,7 @@ struct qw_attention {
     const qw_tile *tile;
 };
 
-/* A block's place. Grid: tiles, (KV heads x parts of the group), partitions. */
+/* A block's place. Grid: (tiles x their parts), (KV heads x parts of the group), partitions. */
 struct qw_attention_place {
     qw_tile tile;
     int position; /* of the tile's first row */
@@ -41,8 +50,12 @@ struct qw_attention_place {
 QW_DEVICE qw_attention_place qw_attention_find(const qw_attention &a)
 {
     qw_attention_place p;
-    p.tile = a.tile[blockIdx.x];
+    p.tile = a.tile[static_cast<int>(blockIdx.x) / a.tile_parts];
     const qw_segment s = a.segment[p.tile.segment];
+    const int skipped = static_cast<int>(blockIdx.x) % a.tile_parts * a.block_rows;
+    p.tile.row_begin += skipped;
+    p.tile.row_count -= skipped;
+    p.tile.row_count = p.tile.row_count < a.block_rows ? p.tile.row_count : a.block_rows;
     const int parts = (a.group + a.block_heads - 1) / a.block_heads,
               part = static_cast<int>(blockIdx.y) % parts;
     p.position = s.position + p.tile.row_begin - s.row_begin;
@@ -76,8 +89,15 @@ QW_DEVICE int qw_attention_last(const qw_attention &a, const qw_attention_place 
 template <typename C>
 QW_DEVICE const C *qw_attention_block(const qw_attention &a, const qw_attention_place &p, int block, int kind)
 {
-    const C *base = reinterpret_cast<const C *>(a.cache + p.table[block] * a.block_stride);
-    return base + (int64_t{kind} * a.kv_heads + p.kv_head) * QW_KV_BLOCK * a.head_dim;
+    return qw_cache_rows<const C>(a.cache, p.table[block], kind, p.kv_head);
+}
+
+/* The scales of its rows [64], null where the cache's type has none. */
+template <typename C>
+QW_DEVICE const float *qw_attention_scales(const qw_attention &a, const qw_attention_place &p, int block,
+                                           int kind)
+{
+    return sizeof(C) == 1 ? qw_cache_scales(a.cache, p.table[block], kind, p.kv_head) : nullptr;
 }
 
 /* One dimension of a pair's result, by whoever holds the accumulator. */
@@ -89,7 +109,8 @@ QW_DEVICE void qw_attention_store(const qw_attention &a, int row, int head, int 
         a.o[row * a.o_stride + head * a.head_dim + d] = value / l * qw_sigmoid(gate);
         return;
     }
-    float *to = a.partial + ((int64_t{row} * a.heads + head) * a.partitions + blockIdx.z) * (a.head_dim + 2);
+    const int64_t place = (int64_t{row} - a.partial_begin) * a.heads + head;
+    float *to = a.partial + (place * a.partitions + blockIdx.z) * (a.head_dim + 2);
     to[2 + d] = value;
     if (d == 0) {
         to[0] = m;
@@ -98,10 +119,12 @@ QW_DEVICE void qw_attention_store(const qw_attention &a, int row, int head, int 
 }
 
 /* A warp turns one pair's 64 scores into weights and moves its maximum and sum on: statistics m, l, f at
- * [pair]. `weigh` keeps a weight and returns it as it will be used. */
+ * [pair]. `weigh` keeps weight x scale, and returns the weight as it will be used. `scales` of V [64], or
+ * null: 1; those of tokens that are not seen may be anything. No sum here is a fused multiply-add, so that
+ * every kernel rounds it alike. */
 template <typename F>
-QW_DEVICE void qw_attention_weigh(qw_shared<float> scores, qw_shared<float> m, qw_shared<float> l,
-                                  qw_shared<float> f, int pair, F weigh)
+QW_DEVICE void qw_attention_weigh(qw_shared<float> scores, const float *scales, qw_shared<float> m,
+                                  qw_shared<float> l, qw_shared<float> f, int pair, F weigh)
 {
     float largest = -QW_INFINITY, sum = 0;
     for (int t = qw_lane(); t < QW_KV_BLOCK; t += QW_WARP)
@@ -111,14 +134,15 @@ QW_DEVICE void qw_attention_weigh(qw_shared<float> scores, qw_shared<float> m, q
     const float factor = before == -QW_INFINITY ? 0.0F : expf(before - now);
     for (int t = qw_lane(); t < QW_KV_BLOCK; t += QW_WARP) {
         const float s = scores[t];
-        sum += weigh(t, s == -QW_INFINITY ? 0.0F : expf(s - now));
+        const bool seen = s != -QW_INFINITY;
+        sum += weigh(t, seen ? expf(s - now) : 0.0F, seen && scales != nullptr ? scales[t] : 1.0F);
     }
     sum = qw_warp_sum(sum);
     qw_warp_sync(); /* all lanes have read m */
     if (qw_lane() == 0) {
         m[pair] = now;
         f[pair] = factor;
-        l[pair] = l[pair] * factor + sum;
+        l[pair] = qw_product_rounded(l[pair], factor) + sum;
     }
 }
 

@@ -30,13 +30,15 @@ QW_DEVICE void qw_general_load(const qw_general_block &b, const qw_attention &a,
     }
 }
 
-/* Tokens beyond those of the tile's last row are no token of anyone: zeros, and masked. */
+/* Tokens beyond those of the tile's last row are no token of anyone: zeros, and masked, whatever their scale.
+ */
 template <typename C>
 QW_DEVICE void qw_general_scores(const qw_general_block &b, const qw_attention &a,
                                  const qw_attention_place &p, int block)
 {
     enum { EACH = QW_KV_BLOCK / QW_GENERAL_SHARE };
     const C *keys = qw_attention_block<C>(a, p, block, 0);
+    const float *scales = qw_attention_scales<C>(a, p, block, 0);
     const int pair = qw_thread() / QW_GENERAL_SHARE, mine = qw_thread() % QW_GENERAL_SHARE;
     const int first_token = block * QW_KV_BLOCK, last = qw_attention_last(a, p, pair);
     float sum[EACH] = {};
@@ -53,7 +55,8 @@ QW_DEVICE void qw_general_scores(const qw_general_block &b, const qw_attention &
     }
     for (int i = 0; i < EACH; i++) {
         const int t = mine + i * QW_GENERAL_SHARE;
-        b.scores[pair * QW_KV_BLOCK + t] = first_token + t <= last ? sum[i] * a.scale : -QW_INFINITY;
+        const float scale = scales != nullptr ? scales[t] * a.scale : a.scale;
+        b.scores[pair * QW_KV_BLOCK + t] = first_token + t <= last ? sum[i] * scale : -QW_INFINITY;
     }
 }
 
@@ -79,6 +82,8 @@ QW_DEVICE void qw_general_values(const qw_general_block &b, const qw_attention &
 template <typename C> static QW_KERNEL attention_general(qw_attention a)
 {
     const qw_attention_place p = qw_attention_find(a);
+    if (p.tile.row_count <= 0)
+        return;
     const int hd = a.head_dim, pair = qw_thread() / QW_GENERAL_SHARE, mine = qw_thread() % QW_GENERAL_SHARE;
     qw_shared_arena arena;
     const qw_general_block b = {arena.take<float>(QW_GENERAL_PAIRS * hd),
@@ -103,10 +108,11 @@ template <typename C> static QW_KERNEL attention_general(qw_attention a)
         qw_block_sync();
         for (int i = qw_warp(); i < QW_GENERAL_PAIRS; i += QW_GENERAL_THREADS / QW_WARP) {
             const qw_shared<float> scores = b.scores.at(i * QW_KV_BLOCK);
-            qw_attention_weigh(scores, b.m, b.l, b.f, i, [&](int t, float weight) {
-                scores[t] = weight;
-                return weight;
-            });
+            qw_attention_weigh(scores, qw_attention_scales<C>(a, p, block, 1), b.m, b.l, b.f, i,
+                               [&](int t, float weight, float scale) {
+                                   scores[t] = weight * scale;
+                                   return weight;
+                               });
         }
         qw_general_values<C>(b, a, p, block);
         qw_block_sync();

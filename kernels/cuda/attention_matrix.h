@@ -1,10 +1,14 @@
-/* Attention by matrix instructions over a BF16 cache: 16 x TILES pairs a block of 4 warps. Queries and
- * weights are rounded to BF16; scores, sums and accumulators are float32.
+/* Attention by matrix instructions over a cache of BF16 or of 8-bit integers: 16 x TILES pairs a block of 4
+ * warps. Queries and weights are rounded to BF16; scores, sums and accumulators are float32. Integers are
+ * numbers of BF16, and become so on their way into shared memory: their scales stay outside the products. The
+ * scale of a value enters its weight, and it is that product which is rounded; l adds what the rounded
+ * product is a weight of, so that numerator and denominator hold the same weights.
  *
- * A warp forms the scores of 16 tokens with all pairs, and the accumulators of a quarter of the dimensions of
- * all pairs. K of the next block is on its way while V is used. Shared memory: q [pairs, hd], K and V [64,
- * hd] and weights [pairs, 64] in BF16, scores [pairs, 64] in float32; each row is 16 bytes longer than that,
- * so that the 8 rows which an instruction reads together lie in different banks. */
+ * A pair has the same operations for every TILES. A warp forms the scores of 16 tokens with all pairs, and
+ * the accumulators of a quarter of the dimensions of all pairs. K of the next block is on its way while V is
+ * used. Shared memory: q [pairs, hd], K and V [64, hd] and weights [pairs, 64] in BF16, scores [pairs, 64] in
+ * float32; each row is 16 bytes longer than that, so that the 8 rows which an instruction reads together lie
+ * in different banks. */
 #ifndef QW_CUDA_ATTENTION_MATRIX_H
 #define QW_CUDA_ATTENTION_MATRIX_H
 
@@ -25,7 +29,8 @@ template <int TILES> struct qw_matrix_block {
     int pitch; /* of q, k, v */
 };
 
-/* K or V of a block on its way, zeros beyond the tokens: a weight of zero must meet a number. */
+/* K or V of a block on its way, zeros beyond the tokens: a weight of zero must meet a number. Visible to all
+ * after qw_copy_wait and a barrier. */
 QW_DEVICE void qw_matrix_load_block(qw_shared<qw_bf16> to, int pitch, const qw_bf16 *from, int head_dim,
                                     int tokens)
 {
@@ -37,10 +42,37 @@ QW_DEVICE void qw_matrix_load_block(qw_shared<qw_bf16> to, int pitch, const qw_b
     qw_copy_commit();
 }
 
-template <int TILES>
+/* Bytes `first` and first + 1 of a word as numbers of BF16, exactly. */
+QW_DEVICE uint32_t qw_pair_of_int8(uint32_t word, int first)
+{
+    const uint32_t low = qw_float_bits(qw_to_float(static_cast<int8_t>(word >> 8 * first & 255)));
+    const uint32_t high = qw_float_bits(qw_to_float(static_cast<int8_t>(word >> (8 * first + 8) & 255)));
+    return low >> 16 | (high & 0xFFFF0000U);
+}
+
+QW_DEVICE void qw_matrix_load_block(qw_shared<qw_bf16> to, int pitch, const int8_t *from, int head_dim,
+                                    int tokens)
+{
+    const int chunks = head_dim / 16;
+    for (int i = qw_thread(); i < QW_KV_BLOCK * chunks; i += QW_MATRIX_ATTENTION_THREADS) {
+        const int t = i / chunks, d = i % chunks * 16;
+        const uint4 nothing = {0, 0, 0, 0};
+        const uint4 bytes = t < tokens ? *reinterpret_cast<const uint4 *>(from + t * head_dim + d) : nothing;
+        const uint4 low = {qw_pair_of_int8(bytes.x, 0), qw_pair_of_int8(bytes.x, 2),
+                           qw_pair_of_int8(bytes.y, 0), qw_pair_of_int8(bytes.y, 2)};
+        const uint4 high = {qw_pair_of_int8(bytes.z, 0), qw_pair_of_int8(bytes.z, 2),
+                            qw_pair_of_int8(bytes.w, 0), qw_pair_of_int8(bytes.w, 2)};
+        to.store(t * pitch + d, low);
+        to.store(t * pitch + d + 8, high);
+    }
+    qw_copy_commit(); /* the groups are counted alike for both types */
+}
+
+template <typename C, int TILES>
 QW_DEVICE void qw_matrix_scores(const qw_matrix_block<TILES> &b, const qw_attention &a,
                                 const qw_attention_place &p, int block)
 {
+    const float *scales = qw_attention_scales<C>(a, p, block, 0);
     const int lane = qw_lane(), first = qw_warp() * 16;
     float sum[TILES][2][4] = {};
     for (int d = 0; d < a.head_dim; d += 16) {
@@ -63,7 +95,30 @@ QW_DEVICE void qw_matrix_scores(const qw_matrix_block<TILES> &b, const qw_attent
     for (int e = 0; e < 4; e++) {
         const int pair = i * 16 + e / 2 * 8 + lane / 4, t = first + n * 8 + lane % 4 * 2 + e % 2;
         const bool seen = block * QW_KV_BLOCK + t <= qw_attention_last(a, p, pair);
-        b.scores[pair * QW_SCORE_PITCH + t] = seen ? sum[i][n][e] * a.scale : -QW_INFINITY;
+        const float scale = scales != nullptr ? scales[t] * a.scale : a.scale;
+        b.scores[pair * QW_SCORE_PITCH + t] = seen ? sum[i][n][e] * scale : -QW_INFINITY;
+    }
+}
+
+/* Where weight x scale falls below the normal numbers, what it adds to acc is nothing beside the rest, and
+ * rounding it says nothing about the weight: that counts in l as it is. So also for a row of zeros, whose
+ * scale is 0. */
+template <typename C, int TILES>
+QW_DEVICE void qw_matrix_weigh(const qw_matrix_block<TILES> &b, const qw_attention &a,
+                               const qw_attention_place &p, int block)
+{
+    const float *scales = qw_attention_scales<C>(a, p, block, 1), smallest = 0x1p-126F;
+    for (int i = qw_warp(); i < TILES * 16; i += QW_MATRIX_ATTENTION_THREADS / QW_WARP) {
+        const qw_shared<qw_bf16> weights = b.weights.at(i * QW_WEIGHT_PITCH);
+        qw_attention_weigh(b.scores.at(i * QW_SCORE_PITCH), scales, b.m, b.l, b.f, i,
+                           [&](int t, float weight, float scale) {
+                               const float product = weight * scale;
+                               const qw_bf16 rounded = qw_to_bf16(product);
+                               weights[t] = rounded;
+                               if (sizeof(C) == 1)
+                                   return product < smallest ? weight : qw_to_float(rounded) / scale;
+                               return qw_to_float(rounded);
+                           });
     }
 }
 
@@ -139,23 +194,30 @@ QW_DEVICE void qw_matrix_end(const float (&acc)[TILES][QW_MOST_COLUMN_TILES][4],
     }
 }
 
-template <int TILES> static QW_KERNEL attention_matrix(qw_attention a)
+template <int TILES> QW_DEVICE qw_matrix_block<TILES> qw_matrix_take(int head_dim)
 {
     enum { PAIRS = TILES * 16 };
-    const qw_attention_place p = qw_attention_find(a);
-    const int pitch = a.head_dim + 8;
+    const int pitch = head_dim + 8;
     qw_shared_arena arena;
-    const qw_matrix_block<TILES> b = {arena.take<qw_bf16>(PAIRS * pitch),
-                                      arena.take<qw_bf16>(QW_KV_BLOCK * pitch),
-                                      arena.take<qw_bf16>(QW_KV_BLOCK * pitch),
-                                      arena.take<qw_bf16>(PAIRS * QW_WEIGHT_PITCH),
-                                      arena.take<float>(PAIRS * QW_SCORE_PITCH),
-                                      arena.take<float>(PAIRS),
-                                      arena.take<float>(PAIRS),
-                                      arena.take<float>(PAIRS),
-                                      pitch};
+    return {arena.take<qw_bf16>(PAIRS * pitch),
+            arena.take<qw_bf16>(QW_KV_BLOCK * pitch),
+            arena.take<qw_bf16>(QW_KV_BLOCK * pitch),
+            arena.take<qw_bf16>(PAIRS * QW_WEIGHT_PITCH),
+            arena.take<float>(PAIRS * QW_SCORE_PITCH),
+            arena.take<float>(PAIRS),
+            arena.take<float>(PAIRS),
+            arena.take<float>(PAIRS),
+            pitch};
+}
+
+template <typename C, int TILES> static QW_KERNEL attention_matrix(qw_attention a)
+{
+    const qw_attention_place p = qw_attention_find(a);
+    if (p.tile.row_count <= 0)
+        return;
+    const qw_matrix_block<TILES> b = qw_matrix_take<TILES>(a.head_dim);
     auto issue = [&](qw_shared<qw_bf16> to, int block, int kind) {
-        qw_matrix_load_block(to, pitch, qw_attention_block<qw_bf16>(a, p, block, kind), a.head_dim,
+        qw_matrix_load_block(to, b.pitch, qw_attention_block<C>(a, p, block, kind), a.head_dim,
                              p.tokens - block * QW_KV_BLOCK);
     };
     float acc[TILES][QW_MOST_COLUMN_TILES][4] = {};
@@ -167,18 +229,11 @@ template <int TILES> static QW_KERNEL attention_matrix(qw_attention a)
         issue(b.v, block, 1);
         qw_copy_wait<1>();
         qw_block_sync(); /* K has arrived, for all */
-        qw_matrix_scores<TILES>(b, a, p, block);
+        qw_matrix_scores<C>(b, a, p, block);
         qw_block_sync(); /* K has been used */
         if (more)
             issue(b.k, block + 1, 0);
-        for (int i = qw_warp(); i < PAIRS; i += QW_MATRIX_ATTENTION_THREADS / QW_WARP) {
-            const qw_shared<qw_bf16> weights = b.weights.at(i * QW_WEIGHT_PITCH);
-            qw_attention_weigh(b.scores.at(i * QW_SCORE_PITCH), b.m, b.l, b.f, i, [&](int t, float weight) {
-                const qw_bf16 rounded = qw_to_bf16(weight);
-                weights[t] = rounded;
-                return qw_to_float(rounded);
-            });
-        }
+        qw_matrix_weigh<C>(b, a, p, block);
         if (more)
             qw_copy_wait<1>();
         else

@@ -1,7 +1,6 @@
 /* attn_prepare: per head q and k are normalised, their first rotary_dim dims rotated, k and v stored in the
- * cache. A block per row and head: first the query heads, then the KV heads. */
-#include "kernels/cuda/common.h"
-#include "kernels/cuda/cuda.h"
+ * cache, there each row by itself. A block per row and head: first the query heads, then the KV heads. */
+#include "kernels/cuda/cache.h"
 
 #include <string.h>
 
@@ -22,18 +21,52 @@ struct prepare_args {
     int32_t rows, heads, kv_heads, head_dim;
     float eps;
     const int32_t *positions, *kv_index;
-    char *cache;
-    int64_t block_stride; /* bytes */
+    qw_device_cache cache;
 };
 
-static QW_DEVICE void store_cached(float *at, float value)
+static QW_DEVICE float to_cached(float value, float)
 {
-    *at = value;
+    return value;
 }
 
-static QW_DEVICE void store_cached(qw_bf16 *at, float value)
+static QW_DEVICE qw_bf16 to_cached(float value, qw_bf16)
 {
-    *at = qw_to_bf16(value);
+    return qw_to_bf16(value);
+}
+
+/* x(d) for every d of a row into the cache, whose type the last argument names; `token` within its block. */
+template <typename C, typename F>
+static QW_DEVICE void store_row(const prepare_args &a, int64_t block, int kind, int kv_head, int token, F x,
+                                C)
+{
+    C *to = qw_cache_rows<C>(a.cache, block, kind, kv_head) + token * a.head_dim;
+    for (int d = qw_thread(); d < a.head_dim; d += PREPARE_THREADS)
+        to[d] = to_cached(x(d), C());
+}
+
+/* max |x| / 127, NaN if an element is not finite: no maximum would show a NaN. */
+template <typename F> static QW_DEVICE float row_scale(int count, F x)
+{
+    float largest = 0;
+    int broken = 0;
+    for (int d = qw_thread(); d < count; d += PREPARE_THREADS) {
+        largest = fmaxf(largest, fabsf(x(d)));
+        broken |= !(fabsf(x(d)) < QW_INFINITY);
+    }
+    largest = qw_block_max(largest);
+    return qw_block_sync_or(broken) ? qw_bits_float(0x7FC00000) : largest / 127.0F;
+}
+
+template <typename F>
+static QW_DEVICE void store_row(const prepare_args &a, int64_t block, int kind, int kv_head, int token, F x,
+                                int8_t)
+{
+    const float scale = row_scale(a.head_dim, x);
+    int8_t *to = qw_cache_rows<int8_t>(a.cache, block, kind, kv_head) + token * a.head_dim;
+    for (int d = qw_thread(); d < a.head_dim; d += PREPARE_THREADS)
+        to[d] = qw_to_int8(x(d), scale);
+    if (qw_thread() == 0)
+        qw_cache_scales(a.cache, block, kind, kv_head)[token] = scale;
 }
 
 /* x[d] = x[d] * (mean(x^2) + eps)^(-1/2) * (1 + weight[d]), then the pairs (j, j + half) turn. */
@@ -73,13 +106,10 @@ static QW_KERNEL prepare_heads(prepare_args a, rotation turn, const W *q_norm, c
     }
     const int kv = head - a.heads, index = a.kv_index[row], token = index % QW_KV_BLOCK;
     normalise_and_rotate(x, a.k + row * a.k_stride + kv * hd, k_norm, a, turn);
-    C *block = reinterpret_cast<C *>(a.cache + index / QW_KV_BLOCK * a.block_stride);
-    C *key = block + (int64_t{kv} * QW_KV_BLOCK + token) * hd;
-    C *value = block + (int64_t{a.kv_heads + kv} * QW_KV_BLOCK + token) * hd;
-    for (int d = qw_thread(); d < hd; d += PREPARE_THREADS) {
-        store_cached(key + d, x[d]);
-        store_cached(value + d, a.v[row * a.v_stride + kv * hd + d]);
-    }
+    auto key = [&](int d) { return static_cast<float>(x[d]); };
+    auto value = [&](int d) { return a.v[row * a.v_stride + kv * hd + d]; };
+    store_row(a, index / QW_KV_BLOCK, 0, kv, token, key, C());
+    store_row(a, index / QW_KV_BLOCK, 1, kv, token, value, C());
 }
 
 template <typename C>
@@ -124,8 +154,13 @@ qwen36_status qw_cuda_attn_prepare(qw_backend *backend, const qw_attn_prepare_ar
     a.eps = args->eps;
     a.positions = qw_on_device(args->batch, args->batch->positions);
     a.kv_index = qw_on_device(args->batch, args->batch->kv_index);
-    a.cache = static_cast<char *>(args->cache.buffer->base) + args->cache.layer_offset;
-    a.block_stride = args->cache.block_stride;
-    return args->cache.dtype == QW_BF16 ? issue<qw_bf16>(cuda, args, a, turn)
-                                        : issue<float>(cuda, args, a, turn);
+    a.cache = qw_cache_on_device(args->cache, *d);
+    switch (args->cache.dtype) {
+    case QW_BF16:
+        return issue<qw_bf16>(cuda, args, a, turn);
+    case QW_I8:
+        return issue<int8_t>(cuda, args, a, turn);
+    default:
+        return issue<float>(cuda, args, a, turn);
+    }
 }

@@ -30,6 +30,30 @@ template <typename R, typename... A, R (*operation)(qw_backend *, A...)> struct 
     }
 };
 
+/* Says all that changes the bits of results: it is part of the numerics id. */
+static void name_backend(const qw_cuda *cuda, qw_backend *out)
+{
+    char disabled[12] = "";
+    if (cuda->profile.disabled != 0)
+        snprintf(disabled, sizeof disabled, "-%x", static_cast<unsigned>(cuda->profile.disabled));
+    snprintf(out->name, sizeof out->name, "cuda/sm%d%s%s%s/%s", cuda->profile.capability,
+             cuda->profile.library != 0 ? "+lt" : "", cuda->config.batch_invariant != 0 ? "+bi" : "",
+             disabled, cuda->config.numerics == QWEN36_NUMERICS_FAST ? "fast" : "reference");
+}
+
+/* A row that was refused since the last step changes the bits from now on. */
+static qwen36_status step_end(qw_backend *backend)
+{
+    qw_cuda *cuda = qw_cuda_of(backend);
+    const qwen36_status status = qw_cuda_step_end(backend);
+    if (cuda->named_for != cuda->profile.disabled) {
+        cuda->named_for = cuda->profile.disabled;
+        backend->revision++;
+        name_backend(cuda, backend);
+    }
+    return status;
+}
+
 static void destroy(qw_backend *backend)
 {
     if (qw_cuda_of(backend) == nullptr)
@@ -40,35 +64,41 @@ static void destroy(qw_backend *backend)
 
 static const qw_ops cuda_ops = {
     /* in the order of qw_ops: C++ before 2020 has no designators */
-    on_device<qw_cuda_buffer_create>::call, on_device<qw_cuda_buffer_destroy>::call,
-    on_device<qw_cuda_import>::call,        on_device<qw_cuda_step_begin>::call,
-    on_device<qw_cuda_step_end>::call,      on_device<qw_cuda_pace_layer>::call,
-    on_device<qw_cuda_read>::call,          on_device<qw_cuda_write>::call,
-    on_device<qw_cuda_copy>::call,          on_device<qw_cuda_embed>::call,
-    on_device<qw_cuda_norm>::call,          on_device<qw_cuda_linear>::call,
-    on_device<qw_cuda_attn_prepare>::call,  on_device<qw_cuda_attention>::call,
-    on_device<qw_cuda_conv>::call,          on_device<qw_cuda_delta>::call,
-    on_device<qw_cuda_gated_norm>::call,    on_device<qw_cuda_route>::call,
-    on_device<qw_cuda_experts>::call,       on_device<qw_cuda_mlp>::call,
-    on_device<qw_cuda_head>::call,          on_device<qw_cuda_logprob>::call,
-    on_device<qw_cuda_sample>::call,        destroy,
+    on_device<qw_cuda_buffer_create>::call,
+    on_device<qw_cuda_buffer_destroy>::call,
+    on_device<qw_cuda_import>::call,
+    on_device<qw_cuda_step_begin>::call,
+    on_device<step_end>::call,
+    on_device<qw_cuda_pace_layer>::call,
+    on_device<qw_cuda_read>::call,
+    on_device<qw_cuda_write>::call,
+    on_device<qw_cuda_copy>::call,
+    on_device<qw_cuda_embed>::call,
+    on_device<qw_cuda_norm>::call,
+    on_device<qw_cuda_linear>::call,
+    on_device<qw_cuda_attn_prepare>::call,
+    on_device<qw_cuda_attention>::call,
+    on_device<qw_cuda_conv>::call,
+    on_device<qw_cuda_delta>::call,
+    on_device<qw_cuda_gated_norm>::call,
+    on_device<qw_cuda_route>::call,
+    on_device<qw_cuda_experts>::call,
+    on_device<qw_cuda_mlp>::call,
+    on_device<qw_cuda_head>::call,
+    on_device<qw_cuda_logprob>::call,
+    on_device<qw_cuda_sample>::call,
+    destroy,
 };
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
-/* Float32 rows only, where float32 was asked for. */
-static void restrict_profile(const qw_backend_config *config, qw_device_profile *profile)
+/* The special rows round activations: where float32 was asked for, the general ones serve. */
+static qw_backend_config tier_of(const qw_backend_config *config)
 {
-    if (config->numerics == QWEN36_NUMERICS_REFERENCE || config->device_tier == QWEN36_DEVICE_TIER_GENERAL)
-        profile->matrix_bf16 = 0;
-}
-
-static void name_backend(const qw_cuda *cuda, qw_backend *out)
-{
-    const char *tier = cuda->profile.matrix_bf16 != 0 ? "matrix" : "general";
-    const char *numerics = cuda->config.numerics == QWEN36_NUMERICS_FAST ? "fast" : "reference";
-    snprintf(out->name, sizeof out->name, "cuda/sm%d/%s/%s%s", cuda->profile.capability, tier, numerics,
-             cuda->config.batch_invariant != 0 ? "/bi" : "");
+    qw_backend_config adopted = *config;
+    if (config->numerics == QWEN36_NUMERICS_REFERENCE)
+        adopted.device_tier = QWEN36_DEVICE_TIER_GENERAL;
+    return adopted;
 }
 
 static qwen36_status open_on(const qw_backend_config *config, qw_backend *out, qwen36_error *error)
@@ -77,15 +107,21 @@ static qwen36_status open_on(const qw_backend_config *config, qw_backend *out, q
     qwen36_status status = qw_runtime_profile(config->device, &profile, error);
     if (status != QWEN36_OK)
         return status;
-    restrict_profile(config, &profile);
-    status = qw_cuda_create(config, &profile, out, error);
+    const qw_backend_config adopted = tier_of(config);
+    status = qw_cuda_create(&adopted, &profile, out, error);
     if (status != QWEN36_OK)
         return status;
-    const qw_cuda *cuda = qw_cuda_of(out);
+    qw_cuda *cuda = qw_cuda_of(out);
+    status = qw_cuda_probe(cuda);
+    if (status != QWEN36_OK) {
+        qw_cuda_destroy(out);
+        return qw_fail(error, status, "device %d fails the check of its kernels", config->device);
+    }
     out->ops = &cuda_ops;
     out->space = QW_SPACE_DEVICE;
     out->threads = config->threads;
     out->scratch_bytes = cuda->scratch_bytes;
+    cuda->named_for = cuda->profile.disabled;
     name_backend(cuda, out);
     return QWEN36_OK;
 }

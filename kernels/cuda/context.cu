@@ -29,6 +29,32 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
     return status;
 }
 
+/* ---- rows out of use -------------------------------------------------------------------------------- */
+
+void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why)
+{
+    if ((cuda->profile.disabled & row) == 0)
+        qw_log_write(cuda->config.log, QWEN36_LOG_WARNING, "the kernel %s is out of use: %s",
+                     qw_plan_bit_name(row), why);
+    cuda->profile.disabled |= row;
+}
+
+void qw_cuda_refused(qw_cuda *cuda, uint32_t row)
+{
+    cuda->refusals++;
+    qw_cuda_disable(cuda, row, "the device refused to launch it");
+}
+
+uint32_t qw_cuda_disabled(const qw_backend *backend)
+{
+    return static_cast<const qw_cuda *>(backend->self)->profile.disabled;
+}
+
+uint64_t qw_cuda_refusals(const qw_backend *backend)
+{
+    return static_cast<const qw_cuda *>(backend->self)->refusals;
+}
+
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
 static uint64_t (*const scratch_needs[])(const qw_backend_config *) = {
@@ -123,6 +149,8 @@ qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_pr
     cuda->config = *config;
     cuda->dims = *config->dims;
     cuda->profile = *profile;
+    if (config->device_tier == QWEN36_DEVICE_TIER_GENERAL)
+        cuda->profile.disabled |= qw_plan_special_rows();
     cuda->scratch_bytes = qw_cuda_scratch_bytes(config);
     out->self = cuda;
     const qwen36_status status = open_parts(cuda, error);
@@ -169,6 +197,8 @@ static qw_attention_plan plan_attention(const qw_cuda *cuda, const qw_batch *bat
     shape.kv_heads = cuda->dims.kv_heads;
     shape.head_dim = cuda->dims.head_dim;
     shape.kv_dtype = cuda->config.kv_dtype;
+    shape.invariant = cuda->config.batch_invariant;
+    shape.context = cuda->config.max_context;
     shape.partial_bytes = static_cast<int64_t>(qw_cuda_attention_scratch_bytes(&cuda->config));
     for (int32_t s = 0; s < batch->segments; s++) {
         const qw_segment *segment = &batch->segment[s];

@@ -25,16 +25,21 @@ struct qw_cuda_tables {
 };
 
 /* Weights of one expert on the device. */
-struct qw_expert_pointers {
-    const void *gate, *up, *down;
+struct qw_expert_weight {
+    const void *data;
+    int64_t stride; /* elements */
+    int32_t dtype, reserved;
+};
+struct qw_expert_weights {
+    qw_expert_weight gate, up, down;
 };
 
 /* The expert tables of all layers, each uploaded when it is first seen. A table is known by its views'
  * contents. */
 struct qw_expert_tables {
-    int32_t most, used, next;   /* next: which one is given up when there are more layers than tables */
-    qw_expert_pointers *host;   /* pinned [most][E] */
-    qw_expert_pointers *device; /* [most][E] */
+    int32_t most, used, next;  /* next: which one is given up when there are more layers than tables */
+    qw_expert_weights *host;   /* pinned [most][E] */
+    qw_expert_weights *device; /* [most][E] */
 };
 
 /* Weights travel through two pieces of pinned memory in turn: while one is on its way, the other is filled. */
@@ -56,7 +61,9 @@ struct qw_cuda {
     const qw_allocator *allocator;
     qw_backend_config config;
     qw_dims dims;
-    qw_device_profile profile;
+    qw_device_profile profile; /* its `disabled` grows while the backend lives */
+    uint32_t named_for;        /* the `disabled` of the backend's name */
+    uint64_t refusals;         /* launches of a row that were refused, another having served */
     qw_stream stream;
     unsigned char *arena; /* all device memory: scratch first, then what buffers and imports took */
     uint64_t arena_bytes, arena_used;
@@ -159,6 +166,14 @@ qwen36_status qw_cuda_read(qw_backend *, const qw_buffer *, uint64_t offset, voi
 qwen36_status qw_cuda_write(qw_backend *, const qw_buffer *, uint64_t offset, const void *host,
                             uint64_t bytes);
 qwen36_status qw_cuda_copy(qw_backend *, const qw_copy_args *);
+/* Tries every row that the profile enables beside the portable ones, for this model's heads and cache,
+ * against the general row on small data; one that is refused or does not agree is logged and out of use.
+ * Before the first step. QWEN36_ERROR_OUT_OF_MEMORY, QWEN36_ERROR_DEVICE_LOST; anything else is a reason to
+ * disable a row. */
+qwen36_status qw_cuda_probe(qw_cuda *cuda);
+/* The rows out of use, as bits (qw_plan_bit), and how many launches were refused so far. */
+uint32_t qw_cuda_disabled(const qw_backend *backend);
+uint64_t qw_cuda_refusals(const qw_backend *backend);
 
 /* The batch's arrays and the tables made of them reach the device. */
 qwen36_status qw_cuda_step_begin(qw_backend *, const qw_batch *);
@@ -191,6 +206,11 @@ uint64_t qw_cuda_delta_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_attention_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_logprob_scratch_bytes(const qw_backend_config *config);
 uint64_t qw_cuda_sample_scratch_bytes(const qw_backend_config *config);
+
+/* Takes a row of a plan's table out of use from the next plan on, with a line in the log the first time. */
+void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why);
+/* The same for a launch that was refused, which is counted. */
+void qw_cuda_refused(qw_cuda *cuda, uint32_t row);
 
 /* Memory for the expert tables; close accepts what was never opened. */
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda);

@@ -1,7 +1,10 @@
 /* The gated delta rule, state and sums in float32. delta_scales prepares each row once; then, by the rows of
- * a segment, few    delta_steps, token by token: a thread holds a part of a column of S in registers many
- * delta_solve and delta_chunks (delta_chunked.h), in chunks of up to 64 rows Both kernels are launched over
- * all segments, and each leaves those of the other alone. */
+ * a segment:
+ *
+ *   few:  delta_steps, token by token: a thread holds a part of a column of S in registers
+ *   many: delta_solve and delta_chunks (delta_chunked.h), in chunks of up to 64 rows
+ *
+ * Both kernels are launched over all segments, and each leaves those of the other alone. */
 #include "kernels/cuda/delta_chunked.h"
 
 /* ---- scales: q and k by 1 / norm, g and beta -------------------------------------------------------- */

@@ -1,10 +1,15 @@
 /* The gated delta rule in chunks of up to 64 rows (WY form; kernels/reference/delta_chunked.c has it in plain
- * loops). With G_i = g_1 + ... + g_i inside a chunk and D_ij = e^(G_i - G_j): delta_solve, all chunks at
- * once:  A_ij = beta_i (k_i k_j) D_ij, j < i;  P_ij = (q_i k_j) D_ij, j <= i (I + A) U = diag(beta) V;  (I +
- * A) W = diag(beta e^G) K delta_chunks, one after another:  V' = U - W S;  O_i = e^G_i q_i S + sum_j P_ij
- * V'_j S = e^G_n S + sum_j e^(G_n - G_j) k_j V'_j^T Exponents are differences before they are raised. Chunks
- * end at absolute multiples of 64 tokens, where a state is stored, and with the segment, so a cut of a prompt
- * at such a multiple changes nothing. */
+ * loops). With G_i = g_1 + ... + g_i inside a chunk and D_ij = e^(G_i - G_j):
+ *
+ *   delta_solve, all chunks at once:
+ *     A_ij = beta_i (k_i k_j) D_ij, j < i;   P_ij = (q_i k_j) D_ij, j <= i
+ *     (I + A) U = diag(beta) V;   (I + A) W = diag(beta e^G) K
+ *   delta_chunks, one after another:
+ *     V' = U - W S;   O_i = e^G_i q_i S + sum_j P_ij V'_j;   S = e^G_n S + sum_j e^(G_n - G_j) k_j V'_j^T
+ *
+ * Exponents are differences before they are raised. Chunks end at absolute multiples of 64 tokens, where a
+ * state is stored, and with the segment: a cut of a prompt at such a multiple changes nothing, and a
+ * segment's result follows from its own rows, its own cut and its state. */
 #ifndef QW_CUDA_DELTA_CHUNKED_H
 #define QW_CUDA_DELTA_CHUNKED_H
 
@@ -195,83 +200,134 @@ QW_DEVICE void qw_delta_product(float (&sum)[QW_DELTA_ROWS], qw_shared<float> ti
     }
 }
 
+/* A block's place. A thread owns the rows first_row, first_row + 8, ... of its column. */
+struct qw_delta_place {
+    qw_shared<float> state, change, tile, g; /* [dk][32], [64][32], a tile, [64] */
+    int head, key_head;
+    int local, column, first_row;
+    bool live;     /* there is such a column */
+    int64_t begin; /* of the column in a stored state */
+};
+
+QW_DEVICE qw_delta_place qw_delta_find(const delta_job &j)
+{
+    qw_shared_arena arena;
+    qw_delta_place p = {arena.take<float>(j.dk * QW_DELTA_COLUMNS),
+                        arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_COLUMNS),
+                        arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_PITCH),
+                        arena.take<float>(QW_DELTA_CHUNK),
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                        false,
+                        0};
+    p.head = static_cast<int>(blockIdx.y);
+    p.key_head = p.head / (j.nv / j.nk);
+    p.local = qw_thread() % QW_DELTA_COLUMNS;
+    p.column = static_cast<int>(blockIdx.x) * QW_DELTA_COLUMNS + p.local;
+    p.first_row = qw_thread() / QW_DELTA_COLUMNS;
+    p.live = p.column < j.dv;
+    p.begin = int64_t{p.head} * j.dk * j.dv + p.column;
+    return p;
+}
+
+/* Rows of the chunk that begins `done` rows into the segment; write `next` is the first not yet made. */
+QW_DEVICE int qw_delta_count(const delta_job &j, const qw_segment &s, int done, int next)
+{
+    const int left = s.row_count - done;
+    int count = QW_DELTA_CHUNK - (s.position + done) % QW_DELTA_CHUNK;
+    count = count < left ? count : left;
+    if (next < s.write_begin + s.write_count) {
+        const int stored = j.write[next].row + 1 - s.row_begin - done;
+        count = stored < count ? stored : count;
+    }
+    return count;
+}
+
+/* change = V' = U - W S, zeros beyond the chunk's rows. */
+QW_DEVICE void qw_delta_changes(const delta_job &j, const qw_delta_place &p, int row, int count)
+{
+    const int64_t at = row * int64_t{j.nv} + p.head;
+    float sum[QW_DELTA_ROWS] = {};
+    qw_delta_product(sum, p.tile, p.state, count, j.dk,
+                     [&](int i, int d) { return j.w[(at + int64_t{i} * j.nv) * j.dk + d]; });
+    QW_UNROLL
+    for (int m = 0; m < QW_DELTA_ROWS; m++) {
+        const int i = p.first_row + m * QW_DELTA_ROW_STEP;
+        const float u = i < count && p.live ? j.u[(at + int64_t{i} * j.nv) * j.dv + p.column] : 0.0F;
+        p.change[i * QW_DELTA_COLUMNS + p.local] = i < count ? u - sum[m] : 0.0F;
+    }
+}
+
+/* O, then change_i = e^(G_n - G_i) V'_i. */
+QW_DEVICE void qw_delta_outputs(const delta_job &j, const qw_delta_place &p, int row, int count)
+{
+    const int64_t at = row * int64_t{j.nv} + p.head;
+    float sum[QW_DELTA_ROWS] = {};
+    qw_delta_product(sum, p.tile, p.state, count, j.dk, [&](int i, int d) {
+        return j.c[(row + i) * j.c_stride + p.key_head * j.dk + d] * j.norm[(row + i) * j.nk + p.key_head].x;
+    });
+    QW_UNROLL
+    for (int m = 0; m < QW_DELTA_ROWS; m++)
+        sum[m] *= expf(p.g[p.first_row + m * QW_DELTA_ROW_STEP]);
+    qw_delta_product(sum, p.tile, p.change, count, QW_DELTA_CHUNK,
+                     [&](int i, int d) { return j.p[(at + int64_t{i} * j.nv) * QW_DELTA_CHUNK + d]; });
+    const float last = p.g[QW_DELTA_CHUNK - 1];
+    qw_block_sync(); /* all have read the changes */
+    QW_UNROLL
+    for (int m = 0; m < QW_DELTA_ROWS; m++) {
+        const int i = p.first_row + m * QW_DELTA_ROW_STEP;
+        if (i < count && p.live)
+            j.o[(row + i) * j.o_stride + p.head * j.dv + p.column] = sum[m];
+        p.change[i * QW_DELTA_COLUMNS + p.local] *= expf(last - static_cast<float>(p.g[i]));
+    }
+}
+
+/* S = e^G_n S + K^T change. */
+QW_DEVICE void qw_delta_advance(const delta_job &j, const qw_delta_place &p, int row, int count)
+{
+    const float decay = expf(p.g[QW_DELTA_CHUNK - 1]);
+    for (int first = 0; first < j.dk; first += QW_DELTA_DEPTH) {
+        qw_block_sync();
+        qw_delta_load(p.tile, count, first, j.dk, [&](int i, int d) {
+            return j.c[(row + i) * j.c_stride + (j.nk + p.key_head) * j.dk + d] *
+                   j.norm[(row + i) * j.nk + p.key_head].y;
+        });
+        qw_block_sync();
+        for (int e = p.first_row; e < QW_DELTA_DEPTH && first + e < j.dk; e += QW_DELTA_ROW_STEP) {
+            const int place = (first + e) * QW_DELTA_COLUMNS + p.local;
+            float value = decay * p.state[place];
+            for (int i = 0; i < QW_DELTA_CHUNK; i++)
+                value += p.tile[i * QW_DELTA_PITCH + e] * p.change[i * QW_DELTA_COLUMNS + p.local];
+            p.state[place] = value;
+        }
+    }
+}
+
 static QW_KERNEL delta_chunks(delta_job j)
 {
     const qw_segment s = j.segment[blockIdx.z];
     if (!qw_delta_is_chunked(j, s))
         return;
-    qw_shared_arena arena;
-    const qw_shared<float> state = arena.take<float>(j.dk * QW_DELTA_COLUMNS);
-    const qw_shared<float> change = arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_COLUMNS);
-    const qw_shared<float> tile = arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_PITCH);
-    const qw_shared<float> g = arena.take<float>(QW_DELTA_CHUNK);
-    const int head = static_cast<int>(blockIdx.y), key_head = head / (j.nv / j.nk);
-    const int local = qw_thread() % QW_DELTA_COLUMNS, first_row = qw_thread() / QW_DELTA_COLUMNS;
-    const int column = static_cast<int>(blockIdx.x) * QW_DELTA_COLUMNS + local;
-    const bool live = column < j.dv;
-    const int64_t begin = int64_t{head} * j.dk * j.dv + column;
-    for (int e = first_row; e < j.dk;
-         e += QW_DELTA_ROW_STEP) /* a thread's own elements until the next barrier */
-        state[e * QW_DELTA_COLUMNS + local] =
-            live && s.state_read >= 0 ? qw_slot(j.state, s.state_read)[begin + int64_t{e} * j.dv] : 0.0F;
+    const qw_delta_place p = qw_delta_find(j);
+    for (int e = p.first_row; e < j.dk; e += QW_DELTA_ROW_STEP) /* its own elements until the next barrier */
+        p.state[e * QW_DELTA_COLUMNS + p.local] =
+            p.live && s.state_read >= 0 ? qw_slot(j.state, s.state_read)[p.begin + int64_t{e} * j.dv] : 0.0F;
     int next = s.write_begin;
-    const int writes_end = s.write_begin + s.write_count;
     for (int done = 0, count; done < s.row_count; done += count) {
-        const int row = s.row_begin + done, left = s.row_count - done;
-        count = QW_DELTA_CHUNK - (s.position + done) % QW_DELTA_CHUNK;
-        count = count < left ? count : left;
-        if (next < writes_end && j.write[next].row + 1 - row < count)
-            count = j.write[next].row + 1 - row;
-        const int64_t at = row * int64_t{j.nv} + head;
+        const int row = s.row_begin + done;
+        count = qw_delta_count(j, s, done, next);
         qw_block_sync(); /* the chunk before is done with g and change */
-        qw_delta_sum_gates(j, row, count, head, g);
-        float sum[QW_DELTA_ROWS] = {};
-        qw_delta_product(sum, tile, state, count, j.dk,
-                         [&](int i, int d) { return j.w[(at + int64_t{i} * j.nv) * j.dk + d]; });
-        QW_UNROLL
-        for (int m = 0; m < QW_DELTA_ROWS; m++) {
-            const int i = first_row + m * QW_DELTA_ROW_STEP;
-            const float u = i < count && live ? j.u[(at + int64_t{i} * j.nv) * j.dv + column] : 0.0F;
-            change[i * QW_DELTA_COLUMNS + local] = i < count ? u - sum[m] : 0.0F;
-            sum[m] = 0;
-        }
-        qw_delta_product(sum, tile, state, count, j.dk, [&](int i, int d) {
-            return j.c[(row + i) * j.c_stride + key_head * j.dk + d] * j.norm[(row + i) * j.nk + key_head].x;
-        });
-        QW_UNROLL
-        for (int m = 0; m < QW_DELTA_ROWS; m++)
-            sum[m] *= expf(g[first_row + m * QW_DELTA_ROW_STEP]);
-        qw_delta_product(sum, tile, change, count, QW_DELTA_CHUNK,
-                         [&](int i, int d) { return j.p[(at + int64_t{i} * j.nv) * QW_DELTA_CHUNK + d]; });
-        const float last = g[QW_DELTA_CHUNK - 1];
-        qw_block_sync(); /* all have read the changes */
-        QW_UNROLL
-        for (int m = 0; m < QW_DELTA_ROWS; m++) {
-            const int i = first_row + m * QW_DELTA_ROW_STEP;
-            if (i < count && live)
-                j.o[(row + i) * j.o_stride + head * j.dv + column] = sum[m];
-            change[i * QW_DELTA_COLUMNS + local] *= expf(last - static_cast<float>(g[i]));
-        }
-        for (int first = 0; first < j.dk; first += QW_DELTA_DEPTH) {
-            qw_block_sync();
-            qw_delta_load(tile, count, first, j.dk, [&](int i, int d) {
-                return j.c[(row + i) * j.c_stride + (j.nk + key_head) * j.dk + d] *
-                       j.norm[(row + i) * j.nk + key_head].y;
-            });
-            qw_block_sync();
-            for (int e = first_row; e < QW_DELTA_DEPTH && first + e < j.dk; e += QW_DELTA_ROW_STEP) {
-                const int place = (first + e) * QW_DELTA_COLUMNS + local;
-                float value = expf(last) * state[place];
-                for (int i = 0; i < QW_DELTA_CHUNK; i++)
-                    value += tile[i * QW_DELTA_PITCH + e] * change[i * QW_DELTA_COLUMNS + local];
-                state[place] = value;
-            }
-        }
-        for (; next < writes_end && j.write[next].row == row + count - 1; next++) {
-            float *to = qw_slot(j.state, j.write[next].slot) + begin;
-            for (int e = first_row; e < j.dk; e += QW_DELTA_ROW_STEP) /* what this thread wrote itself */
-                if (live)
-                    to[int64_t{e} * j.dv] = state[e * QW_DELTA_COLUMNS + local];
+        qw_delta_sum_gates(j, row, count, p.head, p.g);
+        qw_delta_changes(j, p, row, count);
+        qw_delta_outputs(j, p, row, count);
+        qw_delta_advance(j, p, row, count);
+        for (; next < s.write_begin + s.write_count && j.write[next].row == row + count - 1; next++) {
+            float *to = qw_slot(j.state, j.write[next].slot) + p.begin;
+            for (int e = p.first_row; p.live && e < j.dk; e += QW_DELTA_ROW_STEP) /* what it wrote itself */
+                to[int64_t{e} * j.dv] = p.state[e * QW_DELTA_COLUMNS + p.local];
         }
     }
 }

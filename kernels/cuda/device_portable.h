@@ -10,6 +10,11 @@ QW_DEVICE float qw_to_float(float x)
     return x;
 }
 
+QW_DEVICE float qw_to_float(int8_t x)
+{
+    return static_cast<float>(x);
+}
+
 QW_DEVICE float qw_to_float(qw_bf16 x)
 {
     return qw_bits_float(static_cast<uint32_t>(x.bits) << 16);

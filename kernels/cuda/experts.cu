@@ -1,14 +1,20 @@
 /* The routed experts. A pair is a (row, choice) of the router. Two ways (lib/plan decides):
  *
- *   direct         for few rows, nothing is sorted: hidden[pair] = silu(gate x) * (up x) by the pair's
- * expert, then y[row] = sum over choices, in the router's order, of weight * (down hidden[pair]) tiled,
- * matrix  sort_pairs counts, scans and places the pairs by expert; products over each expert's slots
- *                  (product.h, grouped) fill hidden and out; combine gathers y[row] = sum of weight *
- * out[slot]
+ *   direct: for few rows, nothing is sorted
+ *     hidden[pair] = silu(gate x) * (up x) by the pair's expert
+ *     y[row] = sum over choices, in the router's order, of weight * (down hidden[pair])
+ *   matrix, tiled: sort_pairs counts, scans and places the pairs by expert, then
+ *     products over each expert's slots (product.h, grouped) fill hidden and out
+ *     combine gathers y[row] = sum of weight * out[slot]
+ *
+ * Weights of one layer may differ in format and stride: then gate and up are products of their own, a launch
+ * for each format that occurs.
  *
  * The host never waits: it launches as many blocks of rows as there can be, and those beyond the list return.
  * In which order the pairs of one expert are placed is not fixed, and no value depends on it. */
 #include "kernels/cuda/product.h"
+
+#include <string.h>
 
 enum { SORT_THREADS = 256 };
 
@@ -17,7 +23,7 @@ enum { SORT_THREADS = 256 };
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda)
 {
     qw_expert_tables *t = &cuda->experts;
-    const uint64_t one = static_cast<uint64_t>(cuda->dims.experts) * sizeof(qw_expert_pointers);
+    const uint64_t one = static_cast<uint64_t>(cuda->dims.experts) * sizeof(qw_expert_weights);
     if (cuda->dims.experts == 0)
         return QWEN36_OK;
     t->most = QW_MAX(1, cuda->dims.layers);
@@ -25,9 +31,9 @@ qwen36_status qw_cuda_experts_open(qw_cuda *cuda)
     qwen36_status status = qw_runtime_allocate(QW_SPACE_HOST, one * static_cast<uint64_t>(t->most), &host);
     if (status != QWEN36_OK)
         return status;
-    t->host = static_cast<qw_expert_pointers *>(host);
+    t->host = static_cast<qw_expert_weights *>(host);
     status = qw_runtime_allocate(QW_SPACE_DEVICE, one * static_cast<uint64_t>(t->most), &device);
-    t->device = static_cast<qw_expert_pointers *>(device);
+    t->device = static_cast<qw_expert_weights *>(device);
     return status;
 }
 
@@ -37,23 +43,28 @@ void qw_cuda_experts_close(qw_cuda *cuda)
     qw_runtime_free(QW_SPACE_DEVICE, cuda->experts.device);
 }
 
-static qw_expert_pointers pointers_of(const qw_expert_view *e)
+static qw_expert_weight weight_of(const qw_view &view)
 {
-    return {qw_data<const void>(e->gate), qw_data<const void>(e->up), qw_data<const void>(e->down)};
+    return {qw_data<const void>(view), view.stride[0], view.dtype, 0};
 }
 
-static bool matches(const qw_expert_pointers *known, const qw_expert_view *expert, int32_t experts)
+static bool is_weight(const qw_expert_weight &known, const qw_view &view)
 {
-    for (int32_t e = 0; e < experts; e++) {
-        const qw_expert_pointers p = pointers_of(&expert[e]);
-        if (known[e].gate != p.gate || known[e].up != p.up || known[e].down != p.down)
+    return known.data == qw_data<const void>(view) && known.stride == view.stride[0] &&
+           known.dtype == view.dtype;
+}
+
+static bool matches(const qw_expert_weights *known, const qw_expert_view *expert, int32_t experts)
+{
+    for (int32_t e = 0; e < experts; e++)
+        if (!is_weight(known[e].gate, expert[e].gate) || !is_weight(known[e].up, expert[e].up) ||
+            !is_weight(known[e].down, expert[e].down))
             return false;
-    }
     return true;
 }
 
 /* The device's table of these views. */
-static qwen36_status find_table(qw_cuda *cuda, const qw_experts_args *args, const qw_expert_pointers **out)
+static qwen36_status find_table(qw_cuda *cuda, const qw_experts_args *args, const qw_expert_weights **out)
 {
     qw_expert_tables *t = &cuda->experts;
     const int32_t experts = args->experts;
@@ -70,32 +81,39 @@ static qwen36_status find_table(qw_cuda *cuda, const qw_experts_args *args, cons
         at = t->next;
         t->next = (t->next + 1) % t->most;
     }
-    qw_expert_pointers *host = t->host + int64_t{at} * experts, *device = t->device + int64_t{at} * experts;
+    qw_expert_weights *host = t->host + int64_t{at} * experts, *device = t->device + int64_t{at} * experts;
     for (int32_t e = 0; e < experts; e++)
-        host[e] = pointers_of(&args->expert[e]);
+        host[e] = {weight_of(args->expert[e].gate), weight_of(args->expert[e].up),
+                   weight_of(args->expert[e].down)};
     t->used = QW_MAX(t->used, at + 1);
     *out = device;
     return qw_runtime_upload(cuda->stream, device, host, static_cast<uint64_t>(experts) * sizeof *host);
 }
 
-/* All experts have the same types and strides, and whether all begin at multiples of 16 bytes. */
-static bool uniform(const qw_experts_args *args, bool *aligned)
+/* What the experts' weights have in common. */
+struct expert_formats {
+    uint32_t seen[QW_PARTS]; /* bit d: a weight of dtype d is among those of the part */
+    bool mixed;              /* not all of one format, or a part not of one stride, or gate and up of two */
+    bool aligned;            /* all rows begin at multiples of 16 bytes */
+};
+
+static expert_formats formats_of(const qw_experts_args *args)
 {
     const qw_expert_view *first = args->expert;
-    const int32_t dtype = first->gate.dtype, size = qw_dtype_size(dtype);
-    uintptr_t bits = static_cast<uintptr_t>(first->gate.stride[0] * size | first->down.stride[0] * size);
+    expert_formats f = {};
+    uintptr_t bits = 0;
     for (int32_t i = 0; i < args->experts; i++) {
-        const qw_expert_view *e = &args->expert[i];
-        if (e->gate.dtype != dtype || e->up.dtype != dtype || e->down.dtype != dtype ||
-            e->gate.stride[0] != first->gate.stride[0] || e->up.stride[0] != first->gate.stride[0] ||
-            e->down.stride[0] != first->down.stride[0])
-            return false;
-        const qw_expert_pointers p = pointers_of(e);
-        bits |= reinterpret_cast<uintptr_t>(p.gate) | reinterpret_cast<uintptr_t>(p.up) |
-                reinterpret_cast<uintptr_t>(p.down);
+        const qw_view *part[QW_PARTS] = {&args->expert[i].gate, &args->expert[i].up, &args->expert[i].down};
+        for (int32_t p = 0; p < QW_PARTS; p++) {
+            const qw_view *like = p == QW_PART_DOWN ? &first->down : &first->gate;
+            f.seen[p] |= uint32_t{1} << part[p]->dtype;
+            f.mixed = f.mixed || part[p]->dtype != first->gate.dtype || part[p]->stride[0] != like->stride[0];
+            bits |= reinterpret_cast<uintptr_t>(qw_data<const void>(*part[p])) |
+                    static_cast<uintptr_t>(part[p]->stride[0] * qw_dtype_size(part[p]->dtype));
+        }
     }
-    *aligned = bits % 16 == 0;
-    return true;
+    f.aligned = bits % 16 == 0;
+    return f;
 }
 
 /* ---- an op in progress ------------------------------------------------------------------------------ */
@@ -104,10 +122,11 @@ struct experts_job {
     const float *x, *weights;
     const int32_t *ids;
     float *y;
-    int64_t x_stride, weights_stride, ids_stride, y_stride, gate_stride, down_stride, hidden_stride;
+    int64_t x_stride, weights_stride, ids_stride, y_stride, hidden_stride;
     int32_t rows, k, experts, hidden_width, width; /* hidden_width H, width Im */
-    int32_t aligned;
-    const qw_expert_pointers *expert;
+    int32_t aligned, mixed;
+    uint32_t seen[QW_PARTS]; /* expert_formats */
+    const qw_expert_weights *expert;
     float *hidden;      /* [pairs][Im] */
     float *out;         /* [pairs][H] by slot */
     int32_t *slot_row;  /* [pairs] */
@@ -152,12 +171,12 @@ template <typename W> static QW_KERNEL direct_hidden(experts_job j)
     const int row = static_cast<int>(blockIdx.y) / j.k, choice = static_cast<int>(blockIdx.y) % j.k;
     if (column >= j.width)
         return;
-    const qw_expert_pointers e = j.expert[j.ids[row * j.ids_stride + choice]];
+    const qw_expert_weights &e = j.expert[j.ids[row * j.ids_stride + choice]];
     const float *const x[1] = {j.x + row * j.x_stride};
     float gate[1] = {}, up[1] = {};
-    qw_dot_rows<W, 1>(gate, static_cast<const W *>(e.gate) + column * j.gate_stride, x, j.hidden_width,
+    qw_dot_rows<W, 1>(gate, static_cast<const W *>(e.gate.data) + column * e.gate.stride, x, j.hidden_width,
                       j.aligned != 0);
-    qw_dot_rows<W, 1>(up, static_cast<const W *>(e.up) + column * j.gate_stride, x, j.hidden_width,
+    qw_dot_rows<W, 1>(up, static_cast<const W *>(e.up.data) + column * e.up.stride, x, j.hidden_width,
                       j.aligned != 0);
     const float g = qw_warp_sum(gate[0]), u = qw_warp_sum(up[0]);
     if (qw_lane() == 0)
@@ -173,10 +192,10 @@ template <typename W> static QW_KERNEL direct_down(experts_job j)
         return;
     float total = 0;
     for (int choice = 0; choice < j.k; choice++) {
-        const qw_expert_pointers e = j.expert[j.ids[row * j.ids_stride + choice]];
+        const qw_expert_weight down = j.expert[j.ids[row * j.ids_stride + choice]].down;
         const float *const h[1] = {j.hidden + (row * j.k + choice) * j.hidden_stride};
         float sum[1] = {};
-        qw_dot_rows<W, 1>(sum, static_cast<const W *>(e.down) + column * j.down_stride, h, j.width,
+        qw_dot_rows<W, 1>(sum, static_cast<const W *>(down.data) + column * down.stride, h, j.width,
                           j.aligned != 0);
         total += j.weights[row * j.weights_stride + choice] * qw_warp_sum(sum[0]);
     }
@@ -264,48 +283,80 @@ static QW_KERNEL combine(experts_job j)
 }
 
 template <typename W, bool DUAL>
-static qwen36_status run_product(qw_stream stream, int32_t row, const qw_product &p, const qw_groups &groups,
+static qwen36_status run_product(qw_cuda *cuda, int32_t row, const qw_product &p, const qw_groups &groups,
                                  unsigned tiles)
 {
+    const uint32_t bit = qw_plan_bit(QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX);
     qwen36_status status = QWEN36_ERROR_DEVICE;
-    if (row == QW_EXPERTS_MATRIX)
-        status = qw_launch_matrix<DUAL>(stream, p, groups, tiles, nullptr, nullptr);
+    if (row == QW_EXPERTS_MATRIX && (cuda->profile.disabled & bit) == 0) {
+        status = qw_launch_matrix<DUAL>(cuda->stream, p, groups, tiles, nullptr, nullptr);
+        if (status == QWEN36_ERROR_DEVICE)
+            qw_cuda_refused(cuda, bit);
+    }
     if (status == QWEN36_ERROR_DEVICE)
-        status = qw_launch_tiles<W, DUAL>(stream, QW_PRODUCT_TILED, p, groups, tiles, nullptr, nullptr);
+        status = qw_launch_tiles<W, DUAL>(cuda->stream, QW_PRODUCT_TILED, p, groups, tiles, nullptr, nullptr);
     return status;
 }
 
-template <typename W> static qwen36_status run_sorted(qw_stream stream, int32_t row, const experts_job &j)
+/* The products of one part of all experts, or of gate and up at once: a launch for each format. */
+template <bool DUAL>
+static qwen36_status run_part(qw_cuda *cuda, int32_t row, const experts_job &j, const qw_product &p,
+                              int32_t part)
 {
-    const int64_t pairs = int64_t{j.rows} * j.k;
-    const unsigned tiles = static_cast<unsigned>(most_tiles(pairs, j.experts));
-    qw_groups groups = {j.tile, j.tiles, j.expert, 0};
+    const unsigned tiles = static_cast<unsigned>(most_tiles(int64_t{j.rows} * j.k, j.experts));
+    qwen36_status status = QWEN36_OK;
+    for (int32_t dtype = 0; dtype < QW_DTYPE_COUNT && status == QWEN36_OK; dtype++) {
+        if ((j.seen[part] >> dtype & 1) == 0)
+            continue;
+        const qw_groups groups = {j.tile, j.tiles, j.expert, part, dtype};
+        status = qw_with_weight(dtype, [=](auto type) {
+            typedef typename decltype(type)::element W;
+            return run_product<W, DUAL>(cuda, row, p, groups, tiles);
+        });
+    }
+    return status;
+}
+
+/* hidden = silu(x gate^T) * (x up^T), by slots. */
+static qwen36_status run_hidden(qw_cuda *cuda, int32_t row, const experts_job &j)
+{
     qw_product p = {};
     p.x = j.x;
     p.y = j.hidden;
     p.x_row = j.slot_row;
     p.x_stride = j.x_stride;
     p.y_stride = j.hidden_stride;
-    p.w_stride = j.gate_stride;
     p.depth = j.hidden_width;
     p.columns = j.width;
-    qwen36_status status =
-        qw_launch(stream, sort_pairs, dim3(1), SORT_THREADS, static_cast<size_t>(j.experts) * 4 + 16, j);
-    if (status == QWEN36_OK)
-        status = run_product<W, true>(stream, row, p, groups, tiles);
-    groups.down = 1;
+    if (!j.mixed)
+        return run_part<true>(cuda, row, j, p, QW_PART_GATE);
+    const qwen36_status status = run_part<false>(cuda, row, j, p, QW_PART_GATE);
+    p.update = QW_UPDATE_GATE;
+    return status != QWEN36_OK ? status : run_part<false>(cuda, row, j, p, QW_PART_UP);
+}
+
+static qwen36_status run_down(qw_cuda *cuda, int32_t row, const experts_job &j)
+{
+    qw_product p = {};
     p.x = j.hidden;
     p.y = j.out;
-    p.x_row = nullptr;
     p.x_stride = j.hidden_stride;
     p.y_stride = j.hidden_width;
-    p.w_stride = j.down_stride;
     p.depth = j.width;
     p.columns = j.hidden_width;
+    return run_part<false>(cuda, row, j, p, QW_PART_DOWN);
+}
+
+static qwen36_status run_sorted(qw_cuda *cuda, int32_t row, const experts_job &j)
+{
+    const size_t counters = static_cast<size_t>(j.experts) * 4 + 16;
+    qwen36_status status = qw_launch(cuda->stream, sort_pairs, dim3(1), SORT_THREADS, counters, j);
     if (status == QWEN36_OK)
-        status = run_product<W, false>(stream, row, p, groups, tiles);
+        status = run_hidden(cuda, row, j);
+    if (status == QWEN36_OK)
+        status = run_down(cuda, row, j);
     const dim3 grid(qw_blocks(j.hidden_width, SORT_THREADS), static_cast<unsigned>(j.rows));
-    return status != QWEN36_OK ? status : qw_launch(stream, combine, grid, SORT_THREADS, 0, j);
+    return status != QWEN36_OK ? status : qw_launch(cuda->stream, combine, grid, SORT_THREADS, 0, j);
 }
 
 /* ---- the operation ---------------------------------------------------------------------------------- */
@@ -313,9 +364,11 @@ template <typename W> static qwen36_status run_sorted(qw_stream stream, int32_t 
 static qwen36_status describe(qw_cuda *cuda, const qw_experts_args *args, experts_job *j)
 {
     const qw_view *gate = &args->expert[0].gate;
-    bool aligned;
-    if (args->experts != cuda->dims.experts || !uniform(args, &aligned))
+    if (args->experts != cuda->dims.experts)
         return QWEN36_ERROR_INTERNAL;
+    const expert_formats formats = formats_of(args);
+    memcpy(j->seen, formats.seen, sizeof j->seen);
+    j->mixed = formats.mixed;
     j->x = qw_data<const float>(args->x);
     j->weights = qw_data<const float>(args->weights);
     j->ids = qw_data<const int32_t>(args->ids);
@@ -324,14 +377,12 @@ static qwen36_status describe(qw_cuda *cuda, const qw_experts_args *args, expert
     j->weights_stride = args->weights.stride[0];
     j->ids_stride = args->ids.stride[0];
     j->y_stride = args->y.stride[0];
-    j->gate_stride = gate->stride[0];
-    j->down_stride = args->expert[0].down.stride[0];
     j->rows = static_cast<int32_t>(args->x.shape[0]);
     j->k = static_cast<int32_t>(args->ids.shape[1]);
     j->experts = args->experts;
     j->hidden_width = static_cast<int32_t>(gate->shape[1]);
     j->width = static_cast<int32_t>(gate->shape[0]);
-    j->aligned = aligned && reinterpret_cast<uintptr_t>(j->x) % 16 == 0 && j->x_stride % 4 == 0;
+    j->aligned = formats.aligned && reinterpret_cast<uintptr_t>(j->x) % 16 == 0 && j->x_stride % 4 == 0;
     const int64_t pairs = int64_t{j->rows} * j->k;
     if (carve(cuda->scratch, pairs, j->experts, j->hidden_width, j->width, j) > cuda->scratch_bytes)
         return QWEN36_ERROR_INTERNAL;
@@ -346,11 +397,14 @@ qwen36_status qw_cuda_experts(qw_backend *backend, const qw_experts_args *args)
     if (status != QWEN36_OK)
         return status;
     const int32_t dtype = args->expert[0].gate.dtype;
-    const qw_experts_shape shape = {j.rows, j.k, j.experts, j.hidden_width, j.width, dtype, j.aligned};
+    const qw_experts_shape shape = {j.rows,  j.k,   j.experts, j.hidden_width,
+                                    j.width, dtype, j.aligned, cuda->config.batch_invariant,
+                                    j.mixed};
     const int32_t row = qw_plan_experts(&cuda->profile, &shape);
+    if (row != QW_EXPERTS_DIRECT)
+        return run_sorted(cuda, row, j);
     return qw_with_weight(dtype, [=](auto type) {
         typedef typename decltype(type)::element W;
-        return row == QW_EXPERTS_DIRECT ? run_direct<W>(cuda->stream, j)
-                                        : run_sorted<W>(cuda->stream, row, j);
+        return run_direct<W>(cuda->stream, j);
     });
 }

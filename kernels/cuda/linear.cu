@@ -24,24 +24,28 @@ static qw_product product_of(const qw_view &x, const qw_view &w, const qw_view &
 }
 
 template <typename W, bool DUAL>
-static qwen36_status issue(const qw_cuda *cuda, const qw_product &p, const qw_view &w, const qw_view *up)
+static qwen36_status issue(qw_cuda *cuda, const qw_product &p, const qw_view &w, const qw_view *up)
 {
-    const qw_product_shape shape = {p.rows, p.depth, p.columns, w.dtype, p.aligned, 0};
+    const qw_product_shape shape = {
+        p.rows, p.depth, p.columns, w.dtype, p.aligned, 0, cuda->config.batch_invariant};
     const int32_t row = qw_plan_product(&cuda->profile, &shape);
     const W *weight = qw_data<const W>(w), *second = DUAL ? qw_data<const W>(*up) : nullptr;
     const unsigned tiles = qw_blocks(p.rows, QW_TILE_ROWS);
     if (row == QW_PRODUCT_FEW)
         return qw_launch_few<W, DUAL>(cuda->stream, p, weight, second);
     qwen36_status status = QWEN36_ERROR_DEVICE;
-    if (row == QW_PRODUCT_MATRIX)
+    if (row == QW_PRODUCT_MATRIX) {
         status = qw_launch_matrix<DUAL>(cuda->stream, p, {}, tiles, qw_data<const qw_bf16>(w),
                                         DUAL ? qw_data<const qw_bf16>(*up) : nullptr);
+        if (status == QWEN36_ERROR_DEVICE)
+            qw_cuda_refused(cuda, qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX));
+    }
     if (status == QWEN36_ERROR_DEVICE)
         status = qw_launch_tiles<W, DUAL>(cuda->stream, QW_PRODUCT_TILED, p, {}, tiles, weight, second);
     return status;
 }
 
-static qwen36_status multiply(const qw_cuda *cuda, const qw_product &p, const qw_view &w)
+static qwen36_status multiply(qw_cuda *cuda, const qw_product &p, const qw_view &w)
 {
     return qw_with_weight(w.dtype, [=](auto type) {
         typedef typename decltype(type)::element W;
@@ -49,14 +53,20 @@ static qwen36_status multiply(const qw_cuda *cuda, const qw_product &p, const qw
     });
 }
 
-/* y = silu(x gate^T) * (x up^T) */
-static qwen36_status multiply_dual(const qw_cuda *cuda, const qw_product &p, const qw_view &gate,
-                                   const qw_view &up)
+/* y = silu(x gate^T) * (x up^T), at once where the two weights lie alike, else one after the other. */
+static qwen36_status multiply_dual(qw_cuda *cuda, const qw_product &p, const qw_view &gate, const qw_view &up)
 {
-    if (up.dtype != gate.dtype || up.stride[0] != gate.stride[0])
-        return QWEN36_ERROR_INTERNAL;
+    const int64_t up_bytes = up.stride[0] * qw_dtype_size(up.dtype);
     qw_product both = p;
-    both.aligned = p.aligned && aligned_16(qw_data<const char>(up), 0);
+    both.aligned = p.aligned && aligned_16(qw_data<const char>(up), up_bytes);
+    if (up.dtype != gate.dtype || up.stride[0] != gate.stride[0]) {
+        const qwen36_status status = multiply(cuda, p, gate);
+        qw_product second = p;
+        second.w_stride = up.stride[0];
+        second.update = QW_UPDATE_GATE;
+        second.aligned = aligned_16(p.x, p.x_stride * 4) && aligned_16(qw_data<const char>(up), up_bytes);
+        return status != QWEN36_OK ? status : multiply(cuda, second, up);
+    }
     return qw_with_weight(gate.dtype, [&](auto type) {
         typedef typename decltype(type)::element W;
         return issue<W, true>(cuda, both, gate, &up);
@@ -192,10 +202,10 @@ uint64_t qw_cuda_linear_scratch_bytes(const qw_backend_config *config)
 }
 
 /* One part: a refusal of the library is answered by a row of our own. */
-static qwen36_status multiply_part(const qw_cuda *cuda, const qw_product &p, const qw_view &w,
-                                   narrow_x *narrow)
+static qwen36_status multiply_part(qw_cuda *cuda, const qw_product &p, const qw_view &w, narrow_x *narrow)
 {
-    const qw_product_shape shape = {p.rows, p.depth, p.columns, w.dtype, p.aligned, 1};
+    const qw_product_shape shape = {
+        p.rows, p.depth, p.columns, w.dtype, p.aligned, 1, cuda->config.batch_invariant};
     if (qw_plan_product(&cuda->profile, &shape) == QW_PRODUCT_LIBRARY) {
         const qwen36_status status = multiply_by_library(cuda, p, w, narrow);
         if (status != QWEN36_ERROR_DEVICE)
@@ -206,7 +216,7 @@ static qwen36_status multiply_part(const qw_cuda *cuda, const qw_product &p, con
 
 qwen36_status qw_cuda_linear(qw_backend *backend, const qw_linear_args *args)
 {
-    const qw_cuda *cuda = qw_cuda_of(backend);
+    qw_cuda *cuda = qw_cuda_of(backend);
     narrow_x narrow;
     if (linear_scratch(cuda->scratch, args->x.shape[0], args->x.shape[1], &narrow) > cuda->scratch_bytes)
         return QWEN36_ERROR_INTERNAL;
@@ -259,7 +269,7 @@ uint64_t qw_cuda_mlp_scratch_bytes(const qw_backend_config *config)
 
 qwen36_status qw_cuda_mlp(qw_backend *backend, const qw_mlp_args *args)
 {
-    const qw_cuda *cuda = qw_cuda_of(backend);
+    qw_cuda *cuda = qw_cuda_of(backend);
     const int64_t rows = args->x.shape[0], width = args->gate.shape[0], pitch = (width + 3) / 4 * 4;
     float *hidden, *scale;
     if (mlp_scratch(cuda->scratch, rows, width, &hidden, &scale) > cuda->scratch_bytes)
@@ -273,7 +283,7 @@ qwen36_status qw_cuda_mlp(qw_backend *backend, const qw_mlp_args *args)
         return status;
     qw_product down = product_of(h, args->down, args->y);
     down.scale = qw_present(args->row_gate) ? scale : nullptr;
-    down.accumulate = args->accumulate;
+    down.update = args->accumulate ? QW_UPDATE_ADD : QW_UPDATE_SET;
     return multiply(cuda, down, args->down);
 }
 

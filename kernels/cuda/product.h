@@ -1,9 +1,11 @@
 /* The matrix product that linear, mlp, head and experts share:
- *     y[y_row(r)][n] = scale[r] * sum_k x[x_row(r)][k] w[n][k]        (+= with accumulate)
- * and its dual form, y = silu(x w^T) * (x up^T), which reads x once for both. Three rows, from special to
- * general: few     up to 8 rows: a warp forms the dot products of one row of w with all rows of x, in float32
+ *     y[y_row(r)][n] = scale[r] * sum_k x[x_row(r)][k] w[n][k]        (or added to y, or gated by it)
+ * and its dual form, y = silu(x w^T) * (x up^T), which reads x once for both. Rows, from special to general:
+ *
+ *     few     up to 8 rows: a warp forms the dot products of one row of w with all rows of x, in float32
  *     matrix  blocks of 64 x 64 by BF16 matrix instructions; x is rounded to BF16, sums are float32
  *     tiled   blocks of 64 x 64 in float32, for every type and size
+ *
  * Grouped: each block of rows belongs to an expert, whose weights it reads (experts.cu makes the list).
  * An element is summed in one order, whatever the number of rows served by the same row of the table. */
 #ifndef QW_CUDA_PRODUCT_H
@@ -22,24 +24,30 @@ struct qw_row_tile {
 struct qw_groups {
     const qw_row_tile *tile; /* null: not grouped */
     const int32_t *tiles;    /* how many there are; more blocks than these were launched */
-    const qw_expert_pointers *expert;
-    int32_t down; /* 1: the weight is `down`, else gate (and up) */
+    const qw_expert_weights *expert;
+    int32_t part;  /* QW_PART_*: which weight of the expert; a dual product takes gate and up */
+    int32_t dtype; /* of the weights that this launch serves; blocks of other experts return */
 };
+
+enum { QW_PART_GATE = 0, QW_PART_UP, QW_PART_DOWN, QW_PARTS };
+/* What becomes of a product p: y = p;  y = y + p;  y = silu(y) * p. */
+enum { QW_UPDATE_SET = 0, QW_UPDATE_ADD, QW_UPDATE_GATE };
 
 struct qw_product {
     const float *x;
     float *y;
-    const int32_t *x_row, *y_row; /* null: the row itself */
-    const float *scale;           /* null: 1 */
-    int64_t x_stride, y_stride, w_stride;
+    const int32_t *x_row, *y_row;         /* null: the row itself */
+    const float *scale;                   /* null: 1 */
+    int64_t x_stride, y_stride, w_stride; /* w_stride: of w and up; grouped: the expert's instead */
     int32_t rows, depth, columns;
-    int32_t accumulate;
+    int32_t update;  /* QW_UPDATE_* */
     int32_t aligned; /* rows of x and w begin at multiples of 16 bytes */
 };
 
 /* What a block works on: rows begin .. begin + rows, columns from `column`, and its weights. */
 template <typename W> struct qw_product_block {
     const W *w, *up;
+    int64_t w_stride;
     int begin, rows, column;
 };
 
@@ -52,15 +60,21 @@ QW_DEVICE bool qw_product_place(const qw_product &p, const qw_groups &groups, co
     const int tile = static_cast<int>(blockIdx.y);
     if (groups.tile == nullptr) {
         const int begin = tile * QW_TILE_ROWS, left = p.rows - begin;
-        *out = {w, up, begin, left < QW_TILE_ROWS ? left : int{QW_TILE_ROWS}, out->column};
+        *out = {w, up, p.w_stride, begin, left < QW_TILE_ROWS ? left : int{QW_TILE_ROWS}, out->column};
         return true;
     }
     if (tile >= *groups.tiles)
         return false;
     const qw_row_tile t = groups.tile[tile];
-    const qw_expert_pointers e = groups.expert[t.expert];
-    out->w = static_cast<const W *>(groups.down != 0 ? e.down : e.gate);
-    out->up = static_cast<const W *>(e.up);
+    const qw_expert_weights &e = groups.expert[t.expert];
+    const qw_expert_weight weight = groups.part == QW_PART_DOWN ? e.down
+                                    : groups.part == QW_PART_UP ? e.up
+                                                                : e.gate;
+    if (weight.dtype != groups.dtype)
+        return false;
+    out->w = static_cast<const W *>(weight.data);
+    out->up = static_cast<const W *>(e.up.data);
+    out->w_stride = weight.stride;
     out->begin = t.begin;
     out->rows = t.count;
     return true;
@@ -76,7 +90,11 @@ QW_DEVICE void qw_product_store(const qw_product &p, int row, int column, float 
     float *y = p.y + (p.y_row != nullptr ? p.y_row[row] : row) * p.y_stride + column;
     if (p.scale != nullptr)
         value *= p.scale[row];
-    *y = p.accumulate != 0 ? *y + value : value;
+    if (p.update == QW_UPDATE_ADD)
+        value += *y;
+    else if (p.update == QW_UPDATE_GATE)
+        value *= qw_silu(*y);
+    *y = value;
 }
 
 /* ---- tiled: 256 threads, 4 x 4 elements each -------------------------------------------------------- */
@@ -123,9 +141,9 @@ static QW_KERNEL qw_product_tiled(qw_product p, qw_groups groups, const W *w, co
     for (int k = 0; k < p.depth; k += QW_TILED_DEPTH) {
         qw_block_sync(); /* the tiles before have been read */
         qw_tiled_load(xs, x, row_live, k, p.depth);
-        qw_tiled_load(ws, block.w + n * p.w_stride, column_live, k, p.depth);
+        qw_tiled_load(ws, block.w + n * block.w_stride, column_live, k, p.depth);
         if (DUAL)
-            qw_tiled_load(us, block.up + n * p.w_stride, column_live, k, p.depth);
+            qw_tiled_load(us, block.up + n * block.w_stride, column_live, k, p.depth);
         qw_block_sync();
         for (int i = 0; i < QW_TILED_DEPTH; i++) {
             qw_tiled_multiply(sum, xs, ws, i);
@@ -221,9 +239,10 @@ static QW_KERNEL qw_product_matrix(qw_product p, qw_groups groups, const qw_bf16
     float sum[2][4][4] = {}, sum_up[2][4][4] = {};
     float4 ahead[4];
     auto issue = [&](int k, int to) {
-        qw_matrix_load_weight(ws.at(to * stage), block.w, p.w_stride, block.column, p.columns, k, p.depth);
+        qw_matrix_load_weight(ws.at(to * stage), block.w, block.w_stride, block.column, p.columns, k,
+                              p.depth);
         if (DUAL)
-            qw_matrix_load_weight(us.at(to * stage), block.up, p.w_stride, block.column, p.columns, k,
+            qw_matrix_load_weight(us.at(to * stage), block.up, block.w_stride, block.column, p.columns, k,
                                   p.depth);
         qw_copy_commit();
         qw_matrix_load_x(ahead, x, live, k, p.depth);

@@ -2,6 +2,11 @@
 
 #include "lib/backend.h"
 
+static int in_use(const qw_device_profile *profile, int32_t table, int32_t row)
+{
+    return (profile->disabled & qw_plan_bit(table, row)) == 0;
+}
+
 /* ---- matrix products -------------------------------------------------------------------------------- */
 
 typedef struct product_row {
@@ -13,14 +18,14 @@ typedef struct product_row {
 static int few_rows(const qw_device_profile *profile, const qw_product_shape *s)
 {
     (void)profile;
-    return s->rows <= QW_PRODUCT_FEW_ROWS;
+    return s->rows <= QW_PRODUCT_FEW_ROWS && !s->invariant;
 }
 
 /* A library takes x in the weight's format, and does no more than the product. */
 static int library_product(const qw_device_profile *profile, const qw_product_shape *s)
 {
-    return profile->library && s->plain && (s->weight_dtype == QW_BF16 || s->weight_dtype == QW_F16) &&
-           s->aligned && s->depth % 8 == 0;
+    return profile->library && s->plain && !s->invariant &&
+           (s->weight_dtype == QW_BF16 || s->weight_dtype == QW_F16) && s->aligned && s->depth % 8 == 0;
 }
 
 /* The instructions take BF16; an F16 weight would want activations in F16, whose range they may leave. Depth
@@ -56,8 +61,9 @@ static const product_row product_rows[QW_PRODUCT_ROWS] = {
 int32_t qw_plan_product(const qw_device_profile *profile, const qw_product_shape *shape)
 {
     int32_t row = 0;
-    while (row < QW_PRODUCT_ROWS - 1 && (!product_rows[row].accepts(profile, shape) ||
-                                         product_rows[row].shared_dual > profile->shared_bytes))
+    while (row < QW_PRODUCT_ROWS - 1 &&
+           (!in_use(profile, QW_PLAN_PRODUCTS, row) || !product_rows[row].accepts(profile, shape) ||
+            product_rows[row].shared_dual > profile->shared_bytes))
         row++;
     return row;
 }
@@ -84,12 +90,12 @@ typedef struct experts_row {
 static int direct_experts(const qw_device_profile *profile, const qw_experts_shape *s)
 {
     (void)profile;
-    return s->rows == 1 || s->rows * s->top_k * 4 <= s->experts;
+    return !s->invariant && !s->mixed && (s->rows == 1 || s->rows * s->top_k * 4 <= s->experts);
 }
 
 static int matrix_experts(const qw_device_profile *profile, const qw_experts_shape *s)
 {
-    return matrix_fits(profile, s->weight_dtype, s->aligned, s->hidden) && s->width % 8 == 0 &&
+    return matrix_fits(profile, s->weight_dtype, s->aligned, s->hidden) && !s->mixed && s->width % 8 == 0 &&
            6 * STAGE_BYTES <= profile->shared_bytes;
 }
 
@@ -109,7 +115,8 @@ static const experts_row experts_rows[QW_EXPERTS_ROWS] = {
 int32_t qw_plan_experts(const qw_device_profile *profile, const qw_experts_shape *shape)
 {
     int32_t row = 0;
-    while (row < QW_EXPERTS_ROWS - 1 && !experts_rows[row].accepts(profile, shape))
+    while (row < QW_EXPERTS_ROWS - 1 &&
+           (!in_use(profile, QW_PLAN_EXPERTS, row) || !experts_rows[row].accepts(profile, shape)))
         row++;
     return row;
 }
@@ -127,12 +134,13 @@ typedef struct attention_row {
     int32_t pairs;
 } attention_row;
 
-/* BF16 caches, whole matrix instructions along the head, and all query heads of a KV head in one block. */
+/* Caches whose elements are BF16 numbers (8-bit integers are), whole matrix instructions along the head, and
+ * all query heads of a KV head in one block. */
 static int matrix_attention(const qw_device_profile *profile, const qw_attention_shape *s, int32_t row,
                             int64_t pairs)
 {
     return profile->matrix_bf16 && profile->async_copy && profile->warp_width == 32 &&
-           s->kv_dtype == QW_BF16 && s->head_dim % 32 == 0 && s->head_dim <= 256 &&
+           (s->kv_dtype == QW_BF16 || s->kv_dtype == QW_I8) && s->head_dim % 32 == 0 && s->head_dim <= 256 &&
            s->heads / s->kv_heads <= pairs &&
            qw_plan_attention_shared(row, s->head_dim) <= profile->shared_bytes;
 }
@@ -194,15 +202,32 @@ static int64_t partitions(const qw_device_profile *profile, const qw_attention_s
     return QW_MAX(1, QW_MIN(QW_MIN(wanted, kv_blocks / 4), s->partial_bytes / one));
 }
 
+/* KV blocks of a partition. Invariant: a number that neither the batch nor its lengths change, counted from
+ * the begin of the sequence, so that a row's parts and the order of their merge are its own. Which of the
+ * matrix rows serves may follow the batch even so: both give a pair the same operations in the same order. */
+static int64_t partition_blocks(const qw_device_profile *profile, const qw_attention_shape *s,
+                                int64_t rows_a_block)
+{
+    if (s->invariant)
+        return QW_MAX(QW_ATTENTION_FIXED_PARTITION,
+                      ceil_div(ceil_div(s->context, QW_KV_BLOCK), QW_ATTENTION_FIXED_PARTITIONS));
+    return ceil_div(QW_MAX(1, ceil_div(s->longest, QW_KV_BLOCK)), partitions(profile, s, rows_a_block));
+}
+
+int32_t qw_plan_attention_rows(int32_t row, int64_t group)
+{
+    return (int32_t)QW_MAX(1, attention_rows[row].pairs / group);
+}
+
 qw_attention_plan qw_plan_attention(const qw_device_profile *profile, const qw_attention_shape *shape)
 {
-    const int64_t group = shape->heads / shape->kv_heads;
     qw_attention_plan plan = {0, 1, 1, 1};
-    while (plan.row < QW_ATTENTION_ROWS - 1 && !attention_rows[plan.row].accepts(profile, shape))
+    while (plan.row < QW_ATTENTION_ROWS - 1 && (!in_use(profile, QW_PLAN_ATTENTION, plan.row) ||
+                                                !attention_rows[plan.row].accepts(profile, shape)))
         plan.row++;
-    plan.rows = (int32_t)QW_MAX(1, attention_rows[plan.row].pairs / group);
+    plan.rows = qw_plan_attention_rows(plan.row, shape->heads / shape->kv_heads);
     const int64_t blocks = QW_MAX(1, ceil_div(shape->longest, QW_KV_BLOCK));
-    plan.partition = (int32_t)ceil_div(blocks, partitions(profile, shape, plan.rows));
+    plan.partition = (int32_t)partition_blocks(profile, shape, plan.rows);
     plan.partitions = (int32_t)ceil_div(blocks, plan.partition);
     return plan;
 }
@@ -210,4 +235,32 @@ qw_attention_plan qw_plan_attention(const qw_device_profile *profile, const qw_a
 const char *qw_plan_attention_name(int32_t row)
 {
     return attention_rows[row].name;
+}
+
+/* ---- rows out of use -------------------------------------------------------------------------------- */
+
+static const struct {
+    int32_t table, row;
+    const char *name;
+} special_rows[] = {
+    {QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX, "matrix of products"},
+    {QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX, "matrix of experts"},
+    {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE, "matrix-wide of attention"},
+    {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX, "matrix of attention"},
+};
+
+uint32_t qw_plan_special_rows(void)
+{
+    uint32_t rows = 0;
+    for (size_t i = 0; i < QW_COUNT_OF(special_rows); i++)
+        rows |= qw_plan_bit(special_rows[i].table, special_rows[i].row);
+    return rows;
+}
+
+const char *qw_plan_bit_name(uint32_t bit)
+{
+    for (size_t i = 0; i < QW_COUNT_OF(special_rows); i++)
+        if (qw_plan_bit(special_rows[i].table, special_rows[i].row) == bit)
+            return special_rows[i].name;
+    return "";
 }

@@ -5,6 +5,8 @@
 namespace simt
 {
 
+static int exchanged; /* simt_spoil_matrix */
+
 /* a [16][16] and b [16][8], from pairs of k. */
 template <typename T> static void unpack(const matrix_operands &m, float (&a)[16][16], float (&b)[16][8])
 {
@@ -18,8 +20,8 @@ template <typename T> static void unpack(const matrix_operands &m, float (&a)[16
     for (int word = 0; word < 2; word++)
         for (int t = 0; t < 4; t++)
             for (int g = 0; g < 8; g++) {
-                b[2 * t + word * 8][g] = qw_pair_low<T>(m.word[MATRIX_B + word][g * 4 + t]);
-                b[2 * t + word * 8 + 1][g] = qw_pair_high<T>(m.word[MATRIX_B + word][g * 4 + t]);
+                b[2 * t + word * 8][g ^ exchanged] = qw_pair_low<T>(m.word[MATRIX_B + word][g * 4 + t]);
+                b[2 * t + word * 8 + 1][g ^ exchanged] = qw_pair_high<T>(m.word[MATRIX_B + word][g * 4 + t]);
             }
 }
 
@@ -50,3 +52,8 @@ void multiply(matrix_operands *m, bool bf16)
 }
 
 } // namespace simt
+
+void simt_spoil_matrix(int32_t on)
+{
+    simt::exchanged = on != 0;
+}

@@ -11,6 +11,9 @@
 qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_profile *profile,
                              qw_backend *out, qwen36_error *error);
 void qw_cuda_destroy(qw_backend *backend);
+qwen36_status qw_cuda_probe(void *self);
+uint32_t qw_cuda_disabled(const qw_backend *backend);
+uint64_t qw_cuda_refusals(const qw_backend *backend);
 qwen36_status qw_cuda_step_begin(qw_backend *, const qw_batch *);
 qwen36_status qw_cuda_step_end(qw_backend *);
 qwen36_status qw_cuda_embed(qw_backend *, const qw_embed_args *);
@@ -52,8 +55,14 @@ typedef struct pair {
     qw_backend cuda, judge;
 } pair;
 
-static inline void pair_open(pair *p, const qw_dims *dims, int32_t device, int32_t rows, int32_t context,
-                             int32_t kv_dtype)
+/* What most tests leave as it is. */
+typedef struct pair_options {
+    int32_t batch_invariant, device_tier;
+    const qw_log *log;
+} pair_options;
+
+static inline void pair_open_as(pair *p, const qw_dims *dims, int32_t device, int32_t rows, int32_t context,
+                                int32_t kv_dtype, pair_options options)
 {
     p->dims = *dims;
     p->allocator = qw_allocator_default();
@@ -64,12 +73,21 @@ static inline void pair_open(pair *p, const qw_dims *dims, int32_t device, int32
                                       .max_rows = rows,
                                       .max_segments = 8,
                                       .max_head_rows = rows,
-                                      .max_context = context};
+                                      .max_context = context,
+                                      .log = options.log,
+                                      .device_tier = options.device_tier,
+                                      .batch_invariant = options.batch_invariant};
     const qw_device_profile profile = profile_of(device);
     qwen36_error error = QWEN36_ERROR_INIT;
     simt_clear_fault();
     CHECK_MSG(qw_cuda_create(&config, &profile, &p->cuda, &error) == QWEN36_OK, "%s", error.message);
     CHECK_INT(qw_reference_backend_open(&config, &p->judge, &error), QWEN36_OK);
+}
+
+static inline void pair_open(pair *p, const qw_dims *dims, int32_t device, int32_t rows, int32_t context,
+                             int32_t kv_dtype)
+{
+    pair_open_as(p, dims, device, rows, context, kv_dtype, (pair_options){0});
 }
 
 static inline void pair_close(pair *p)

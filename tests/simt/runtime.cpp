@@ -32,12 +32,14 @@ static const qw_device_profile usual = {.capability = QW_WARP == 32 ? 80 : 70,
                                         .matrix_bf16 = QW_WARP == 32,
                                         .async_copy = QW_WARP == 32,
                                         .library = 0,
+                                        .disabled = 0,
+                                        .reserved = 0,
                                         .shared_bytes = QW_WARP == 32 ? 163 * 1024 : 48 * 1024,
                                         .l2_bytes = 4 << 20,
                                         .bandwidth = 900000000000};
 static qw_device_profile profile = usual;
 static bool absent;
-static uint64_t free_memory = uint64_t{1} << 30;
+static uint64_t free_memory = uint64_t{8} << 30;
 /* Calls until the planted fault; 0: none. */
 static std::atomic<int64_t> allocations_left, calls_left;
 static std::atomic<bool> lost;

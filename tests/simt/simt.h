@@ -33,6 +33,8 @@ int32_t simt_warp_width(void);
 int32_t simt_checks(void);
 /* The n-th launch from now (1: the next) is refused as if by the device; 0: none. */
 void simt_refuse_launch(int64_t n);
+/* 1: the matrix instructions exchange neighbouring columns, as a device would whose layout is another. */
+void simt_spoil_matrix(int32_t on);
 
 #ifdef __cplusplus
 }

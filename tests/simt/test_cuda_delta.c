@@ -170,21 +170,57 @@ TEST(cuda_delta, all_lengths)
     }
 }
 
+static void step_alone(void *test, const qw_batch *batch, const mix_row *row)
+{
+    packed_batch packed;
+    pack_batch(&packed, batch);
+    run_step(test, 0, &packed.batch, row);
+    packed_free(&packed);
+}
+
+/* The convolution's and the delta rule's outputs [length, channels + values] of the sequence that `which` is,
+ * whose inputs are the same wherever it stands, and its last state. */
+static float *outputs_of(const mix_plan *plan, int32_t which)
+{
+    const int64_t values = small_dims.lin_v_heads * small_dims.lin_v_dim, nv = small_dims.lin_v_heads;
+    world w;
+    world_open(&w, &small_dims, plan, QW_F32);
+    const int64_t begin = w.offset[which], length = plan->length[which], state = w.conv_state + w.delta_state;
+    mix_fill(w.u + begin * w.channels, (size_t)(length * w.channels), 91);
+    mix_fill(w.a + begin * nv, (size_t)(length * nv), 92);
+    mix_fill(w.b + begin * nv, (size_t)(length * nv), 93);
+    mix_run(plan, step_alone, &w);
+    float *out = blank((size_t)(length * (w.channels + values) + state));
+    memcpy(out, w.c + begin * w.channels, (size_t)(length * w.channels) * 4);
+    memcpy(out + length * w.channels, w.o + begin * values, (size_t)(length * values) * 4);
+    memcpy(out + length * (w.channels + values), w.states + 2 * which * state, (size_t)state * 4);
+    world_close(&w);
+    return out;
+}
+
+static void check_equal_runs(const mix_plan *one, int32_t which, const mix_plan *other, int32_t other_which)
+{
+    const int64_t width = qw_dims_conv_channels(&small_dims) + small_dims.lin_v_heads * small_dims.lin_v_dim;
+    const int64_t state = (small_dims.conv_width - 1) * qw_dims_conv_channels(&small_dims) + 4 * 16 * 16;
+    float *a = outputs_of(one, which), *b = outputs_of(other, other_which);
+    CHECK(memcmp(a, b, (size_t)(one->length[which] * width + state) * 4) == 0);
+    free(a), free(b);
+}
+
 /* A prompt cut at multiples of 64 has the same bits as in one piece. */
 TEST(cuda_delta, cuts_at_chunks_change_nothing)
 {
     const mix_plan one = {1, {180}, {{180}}, 0}, cut = {1, {180}, {{64, 64, 52}}, 0};
-    world a, b;
-    world_open(&a, &small_dims, &one, QW_F32);
-    world_open(&b, &small_dims, &cut, QW_F32);
-    mix_run(&one, step, &a);
-    mix_run(&cut, step, &b);
-    CHECK(memcmp(a.o, b.o, (size_t)(180 * 4 * 16) * 4) == 0);
-    qw_cuda_destroy(&b.p.cuda); /* both at once: the second close counts what is outstanding */
-    b.p.judge.ops->destroy(&b.p.judge);
-    world_close(&a);
-    void *rest[] = {b.u, b.a, b.b,      b.weight,  b.a_log,   b.dt_bias,
-                    b.c, b.o, b.states, b.judge_c, b.judge_o, b.judge_states};
-    for (size_t i = 0; i < QW_COUNT_OF(rest); i++)
-        free(rest[i]);
+    check_equal_runs(&one, 0, &cut, 0);
+}
+
+/* A segment's result follows from its own rows, its own cut and its state: alone, beside others, twice. */
+TEST(cuda_delta, alone_and_beside_others)
+{
+    const mix_plan alone = {1, {110}, {{70, 1, 20, 3, 16}}, 0};
+    const mix_plan first = {3, {110, 9, 130}, {{70, 1, 20, 3, 16}, {1}, {40, 90}}, 0};
+    const mix_plan last = {3, {90, 15, 110}, {{20, 2}, {15}, {70, 1, 20, 3, 16}}, 0};
+    check_equal_runs(&alone, 0, &alone, 0);
+    check_equal_runs(&alone, 0, &first, 0);
+    check_equal_runs(&alone, 0, &last, 2);
 }

@@ -60,7 +60,24 @@ TEST(cuda_experts, route_of_nan)
 typedef struct case_of {
     int32_t device, dtype, experts, k, rows, hidden, width, crowded, row; /* row: of the plan's table */
     double bound;
+    int32_t refuse; /* the launch that is refused; 0: none */
+    int32_t mixed;  /* 1: weights of every format and of two strides */
 } case_of;
+
+/* Weight m of expert e: in `memory`, which has 4 bytes for each element and for one more in each row. */
+static qw_view expert_weight(const case_of *c, int32_t e, int32_t m, char *memory, const qw_buffer *buffer)
+{
+    const int64_t rows = m < 2 ? c->width : c->hidden, columns = m < 2 ? c->hidden : c->width;
+    const int64_t each = 4 * (c->hidden + 1) * (c->width + 1), offset = (e * 3 + m) * each / 64 * 64 + 64;
+    const int32_t dtype = c->mixed ? (e + m * (e % 2)) % 3 : c->dtype;
+    const int64_t pad = c->mixed && (e + m) % 4 == 0, size = qw_dtype_size(dtype);
+    char *from = numbers(dtype, (size_t)(rows * columns), (uint64_t)(7 + 3 * e + m), 0);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(memory + offset + r * (columns + pad) * size, from + r * columns * size,
+               (size_t)(columns * size));
+    free(from);
+    return (qw_view){buffer, offset, dtype, 2, {rows, columns}, {columns + pad, 1}};
+}
 
 static void experts_case(const case_of *c)
 {
@@ -71,11 +88,12 @@ static void experts_case(const case_of *c)
                           .top_k = c->k,
                           .expert_size = c->width};
     const size_t count = (size_t)(c->rows * c->hidden), pairs = (size_t)(c->rows * c->k);
-    const size_t each = (size_t)(c->hidden * c->width), size = (size_t)qw_dtype_size(c->dtype);
+    const size_t bytes = (size_t)(4 * (c->hidden + 1) * (c->width + 1) * 3 * c->experts + 128);
     pair p;
     pair_open(&p, &dims, c->device, c->rows, 64, QW_F32);
     float *x = floats(count, 1), *weights = floats(pairs, 2), *y = blank(count), *expected = blank(count);
-    char *w = numbers(c->dtype, 3 * each * (size_t)c->experts, 4, 0);
+    char *w = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    CHECK(w != NULL);
     int32_t *ids = calloc(pairs, 4);
     for (size_t i = 0; i < pairs; i++) { /* distinct within a row; crowded: all rows want the same few */
         const size_t row = i / (size_t)c->k, choice = i % (size_t)c->k;
@@ -84,13 +102,10 @@ static void experts_case(const case_of *c)
     qw_buffer b[5], weight_buffer = {w, 0, QW_SPACE_DEVICE, 0};
     qw_expert_view *expert = calloc((size_t)c->experts, sizeof *expert);
     for (int32_t e = 0; e < c->experts; e++)
-        for (int m = 0; m < 3; m++) {
-            const int32_t rows = m < 2 ? c->width : c->hidden, columns = m < 2 ? c->hidden : c->width;
-            qw_view *view = m == 0 ? &expert[e].gate : m == 1 ? &expert[e].up : &expert[e].down;
-            *view = (qw_view){&weight_buffer,  (int64_t)((size_t)(e * 3 + m) * each * size),
-                              c->dtype,        2,
-                              {rows, columns}, {columns, 1}};
-        }
+        for (int32_t m = 0; m < 3; m++)
+            *(m == 0   ? &expert[e].gate
+              : m == 1 ? &expert[e].up
+                       : &expert[e].down) = expert_weight(c, e, m, w, &weight_buffer);
     qw_experts_args args = {.x = test_view(&b[0], x, c->rows, c->hidden),
                             .ids = test_view_of(&b[1], ids, QW_I32, c->rows, c->k),
                             .weights = test_view(&b[2], weights, c->rows, c->k),
@@ -100,13 +115,21 @@ static void experts_case(const case_of *c)
     CHECK_INT(p.judge.ops->experts(&p.judge, &args), QWEN36_OK);
     args.y = test_view(&b[4], y, c->rows, c->hidden);
     const qw_device_profile profile = profile_of(c->device);
-    const qw_experts_shape shape = {c->rows,  c->k,     c->experts,           c->hidden,
-                                    c->width, c->dtype, each * size % 16 == 0};
+    const qw_experts_shape shape = {.rows = c->rows,
+                                    .top_k = c->k,
+                                    .experts = c->experts,
+                                    .hidden = c->hidden,
+                                    .width = c->width,
+                                    .weight_dtype = c->dtype,
+                                    .aligned = c->hidden % 8 == 0 && c->width % 8 == 0,
+                                    .mixed = c->mixed};
     CHECK_INT(qw_plan_experts(&profile, &shape), c->row);
+    simt_refuse_launch(c->refuse);
     for (int twice = 0; twice < 2; twice++) { /* the second time the table is known */
         CHECK_RAN(qw_cuda_experts(&p.cuda, &args));
         check_close(y, expected, count, c->bound, "experts");
     }
+    CHECK_INT((int64_t)qw_cuda_refusals(&p.cuda), c->refuse > 0);
     pair_close(&p);
     free(x), free(weights), free(y), free(expected), free(w), free(ids), free(expert);
 }
@@ -114,9 +137,9 @@ static void experts_case(const case_of *c)
 TEST(cuda_experts, direct)
 {
     const case_of cases[] = {
-        {0, QW_BF16, 8, 2, 1, 48, 40, 0, QW_EXPERTS_DIRECT, 3e-6},
-        {0, QW_F32, 64, 4, 4, 33, 21, 0, QW_EXPERTS_DIRECT, 3e-6},
-        {0, QW_F16, 16, 8, 1, 64, 32, 0, QW_EXPERTS_DIRECT, 3e-6},
+        {0, QW_BF16, 8, 2, 1, 48, 40, 0, QW_EXPERTS_DIRECT, 3e-6, 0, 0},
+        {0, QW_F32, 64, 4, 4, 33, 21, 0, QW_EXPERTS_DIRECT, 3e-6, 0, 0},
+        {0, QW_F16, 16, 8, 1, 64, 32, 0, QW_EXPERTS_DIRECT, 3e-6, 0, 0},
     };
     for (size_t i = 0; i < QW_COUNT_OF(cases); i++)
         experts_case(&cases[i]);
@@ -125,13 +148,38 @@ TEST(cuda_experts, direct)
 TEST(cuda_experts, sorted)
 {
     const case_of cases[] = {
-        {0, QW_BF16, 8, 2, 5, 48, 40, 0, QW_EXPERTS_TILED, 3e-6},
-        {0, QW_F32, 70, 3, 67, 33, 21, 0, QW_EXPERTS_TILED, 3e-6},
-        {0, QW_F16, 9, 3, 70, 24, 16, 1, QW_EXPERTS_TILED, 3e-6},
-        {1, QW_BF16, 8, 2, 5, 48, 40, 0, QW_EXPERTS_MATRIX, 1e-2},
-        {1, QW_BF16, 70, 3, 67, 64, 72, 0, QW_EXPERTS_MATRIX, 1e-2},
-        {1, QW_BF16, 9, 3, 130, 40, 16, 1, QW_EXPERTS_MATRIX, 1e-2},
-        {1, QW_F32, 9, 3, 30, 40, 16, 1, QW_EXPERTS_TILED, 3e-6},
+        {0, QW_BF16, 8, 2, 5, 48, 40, 0, QW_EXPERTS_TILED, 3e-6, 0, 0},
+        {0, QW_F32, 70, 3, 67, 33, 21, 0, QW_EXPERTS_TILED, 3e-6, 0, 0},
+        {0, QW_F16, 9, 3, 70, 24, 16, 1, QW_EXPERTS_TILED, 3e-6, 0, 0},
+        {1, QW_BF16, 8, 2, 5, 48, 40, 0, QW_EXPERTS_MATRIX, 1e-2, 0, 0},
+        {1, QW_BF16, 70, 3, 67, 64, 72, 0, QW_EXPERTS_MATRIX, 1e-2, 0, 0},
+        {1, QW_BF16, 9, 3, 130, 40, 16, 1, QW_EXPERTS_MATRIX, 1e-2, 0, 0},
+        {1, QW_F32, 9, 3, 30, 40, 16, 1, QW_EXPERTS_TILED, 3e-6, 0, 0},
+    };
+    for (size_t i = 0; i < QW_COUNT_OF(cases); i++)
+        if (cases[i].device < devices())
+            experts_case(&cases[i]);
+}
+
+/* Each product of the matrix row may be refused: the general one takes its place, and that of the next. */
+TEST(cuda_experts, refused_launch_falls_back)
+{
+    const case_of cases[] = {
+        {1, QW_BF16, 8, 2, 20, 48, 40, 0, QW_EXPERTS_MATRIX, 3e-6, 2, 0},
+        {1, QW_BF16, 8, 2, 20, 48, 40, 0, QW_EXPERTS_MATRIX, 1e-2, 3, 0},
+    };
+    for (size_t i = 0; i < QW_COUNT_OF(cases) && devices() == 2; i++)
+        experts_case(&cases[i]);
+}
+
+/* Experts of one layer, and weights of one expert, in different formats and strides; also for a single row.
+ */
+TEST(cuda_experts, mixed_weights)
+{
+    const case_of cases[] = {
+        {0, QW_BF16, 9, 3, 30, 40, 16, 0, QW_EXPERTS_TILED, 3e-6, 0, 1},
+        {0, QW_BF16, 9, 4, 1, 33, 21, 0, QW_EXPERTS_TILED, 3e-6, 0, 1},
+        {1, QW_BF16, 9, 3, 30, 40, 16, 1, QW_EXPERTS_TILED, 3e-6, 0, 1},
     };
     for (size_t i = 0; i < QW_COUNT_OF(cases); i++)
         if (cases[i].device < devices())

@@ -187,6 +187,43 @@ TEST(cuda_products, mlp)
     }
 }
 
+/* gate and up of one MLP in different formats, or `pad` elements further from row to row in up. */
+static void mixed_mlp_case(int32_t device, int32_t gate_type, int32_t up_type, int32_t rows, int32_t pad)
+{
+    enum { HIDDEN = 48, WIDTH = 40 };
+    const qw_dims dims = {.hidden = HIDDEN, .intermediate = WIDTH};
+    const size_t count = (size_t)(rows * HIDDEN);
+    pair p;
+    pair_open(&p, &dims, device, rows, 64, QW_F32);
+    float *x = floats(count, 1), *y = floats(count, 2), *expected = floats(count, 2);
+    void *gate = numbers(gate_type, HIDDEN * WIDTH, 3, 0), *down = numbers(QW_BF16, HIDDEN * WIDTH, 5, 0);
+    void *up = numbers(up_type, (size_t)((HIDDEN + pad) * WIDTH), 4, 0);
+    qw_buffer b[7];
+    qw_mlp_args args = {.x = test_view(&b[0], x, rows, HIDDEN),
+                        .gate = test_view_of(&b[1], gate, gate_type, WIDTH, HIDDEN),
+                        .up = test_view_of(&b[2], up, up_type, WIDTH, HIDDEN),
+                        .down = test_view_of(&b[3], down, QW_BF16, HIDDEN, WIDTH),
+                        .accumulate = 1,
+                        .y = test_view(&b[4], expected, rows, HIDDEN)};
+    args.up.stride[0] += pad;
+    p.judge.ops->mlp(&p.judge, &args);
+    args.y = test_view(&b[5], y, rows, HIDDEN);
+    CHECK_RAN(qw_cuda_mlp(&p.cuda, &args));
+    check_close(y, expected, count, device == 1 && rows > QW_PRODUCT_FEW_ROWS ? 1.6e-2 : 4e-6, "mixed mlp");
+    pair_close(&p);
+    free(x), free(y), free(expected), free(gate), free(up), free(down);
+}
+
+TEST(cuda_products, mlp_of_mixed_weights)
+{
+    for (int32_t device = 0; device < devices(); device++) {
+        mixed_mlp_case(device, QW_BF16, QW_F32, 3, 0);
+        mixed_mlp_case(device, QW_F16, QW_BF16, 20, 0);
+        mixed_mlp_case(device, QW_BF16, QW_BF16, 20, 8);
+        mixed_mlp_case(device, QW_BF16, QW_BF16, 2, 3);
+    }
+}
+
 static void head_case(int32_t device, int32_t count, int32_t live)
 {
     enum { ROWS = 20, DEPTH = 64, VOCAB = 150 };
@@ -250,8 +287,12 @@ TEST(cuda_products, refused_launch_falls_back)
     p.judge.ops->linear(&p.judge, &args);
     args.y[0] = test_view(&b[3], y, ROWS, COLUMNS);
     simt_refuse_launch(1);
-    CHECK_RAN(qw_cuda_linear(&p.cuda, &args));
-    check_close(y, expected, ROWS * COLUMNS, 2e-6, "the general row");
+    for (int twice = 0; twice < 2; twice++) { /* the second time it is not tried */
+        CHECK_RAN(qw_cuda_linear(&p.cuda, &args));
+        check_close(y, expected, ROWS * COLUMNS, 2e-6, "the general row");
+        CHECK_INT((int64_t)qw_cuda_refusals(&p.cuda), 1);
+        CHECK_INT(qw_cuda_disabled(&p.cuda), qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX));
+    }
     pair_close(&p);
     free(x), free(y), free(expected), free(w);
 }

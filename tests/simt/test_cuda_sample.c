@@ -86,6 +86,42 @@ TEST(cuda_sample, many_rows)
     free(logits);
 }
 
+/* A row gives the same alone, beside others, and twice. */
+TEST(cuda_sample, alone_and_beside_others)
+{
+    enum { VOCAB = 333 };
+    static row_data data[ROWS], alone_data;
+    qw_sample_row rows[ROWS];
+    float *logits = blank(ROWS * VOCAB);
+    pair p;
+    open_vocab(&p, VOCAB);
+    random_source r = {8, 0};
+    for (int32_t i = 0; i < ROWS; i++) {
+        random_logits(&r, logits + i * VOCAB, VOCAB);
+        random_row(&r, VOCAB, &rows[i], &data[i]);
+        rows[i].row = i;
+    }
+    qw_buffer buffer;
+    qw_sample_args args = {test_view(&buffer, logits, ROWS, VOCAB), VOCAB, ROWS, rows};
+    CHECK_RAN(qw_cuda_sample(&p.cuda, &args));
+    for (int32_t i = ROWS - 1; i >= 0; i -= 3) {
+        qw_sample_row row = rows[i];
+        row.top_token = alone_data.top_token;
+        row.top_logprob = alone_data.top_logprob;
+        args.row = &row;
+        args.count = 1;
+        CHECK_RAN(qw_cuda_sample(&p.cuda, &args));
+        CHECK(row.token == rows[i].token && row.status == rows[i].status &&
+              row.top_count == rows[i].top_count);
+        CHECK(memcmp(&row.logprob, &rows[i].logprob, 4) == 0);
+        for (int32_t t = 0; t < row.top_count; t++)
+            CHECK(row.top_token[t] == rows[i].top_token[t] &&
+                  memcmp(&row.top_logprob[t], &rows[i].top_logprob[t], 4) == 0);
+    }
+    pair_close(&p);
+    free(logits);
+}
+
 /* Equal weights: the draw is floor(u V), exactly, also at both ends. */
 TEST(cuda_sample, draws_walk_ascending_ids)
 {

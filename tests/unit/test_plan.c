@@ -52,14 +52,16 @@ TEST(plan, products)
             qw_product_shape shape;
             int32_t row;
         } cases[] = {
-            {{1, 2048, 8192, QW_BF16, 1, 1}, QW_PRODUCT_FEW},
-            {{8, 2048, 8192, QW_BF16, 1, 1}, QW_PRODUCT_FEW},
-            {{9, 2048, 8192, QW_BF16, 1, 1}, many},
-            {{2048, 5120, 17408, QW_BF16, 1, 0}, many},
-            {{64, 2048, 64, QW_F32, 1, 1}, QW_PRODUCT_TILED},
-            {{64, 2048, 64, QW_F16, 1, 1}, QW_PRODUCT_TILED},
-            {{64, 2044, 64, QW_BF16, 1, 1}, QW_PRODUCT_TILED},
-            {{64, 2048, 64, QW_BF16, 0, 1}, QW_PRODUCT_TILED},
+            {{1, 2048, 8192, QW_BF16, 1, 1, 0}, QW_PRODUCT_FEW},
+            {{8, 2048, 8192, QW_BF16, 1, 1, 0}, QW_PRODUCT_FEW},
+            {{9, 2048, 8192, QW_BF16, 1, 1, 0}, many},
+            {{2048, 5120, 17408, QW_BF16, 1, 0, 0}, many},
+            {{64, 2048, 64, QW_F32, 1, 1, 0}, QW_PRODUCT_TILED},
+            {{64, 2048, 64, QW_F16, 1, 1, 0}, QW_PRODUCT_TILED},
+            {{64, 2044, 64, QW_BF16, 1, 1, 0}, QW_PRODUCT_TILED},
+            {{64, 2048, 64, QW_BF16, 0, 1, 0}, QW_PRODUCT_TILED},
+            {{1, 2048, 8192, QW_BF16, 1, 1, 1}, many},
+            {{1, 2048, 8192, QW_F16, 1, 1, 1}, QW_PRODUCT_TILED},
         };
         for (size_t i = 0; i < QW_COUNT_OF(cases); i++) {
             const int32_t row = qw_plan_product(devices[d], &cases[i].shape);
@@ -79,10 +81,10 @@ TEST(plan, products_by_a_library)
             qw_product_shape shape;
             int32_t library;
         } cases[] = {
-            {{9, 2048, 8192, QW_BF16, 1, 1}, 1},     {{2048, 5120, 17408, QW_F16, 1, 1}, 1},
-            {{8, 2048, 8192, QW_BF16, 1, 1}, 0},     {{64, 2048, 64, QW_F32, 1, 1}, 0},
-            {{64, 2044, 64, QW_BF16, 1, 1}, 0},      {{64, 2048, 64, QW_BF16, 0, 1}, 0},
-            {{2048, 5120, 17408, QW_BF16, 1, 0}, 0},
+            {{9, 2048, 8192, QW_BF16, 1, 1, 0}, 1},     {{2048, 5120, 17408, QW_F16, 1, 1, 0}, 1},
+            {{8, 2048, 8192, QW_BF16, 1, 1, 0}, 0},     {{64, 2048, 64, QW_F32, 1, 1, 0}, 0},
+            {{64, 2044, 64, QW_BF16, 1, 1, 0}, 0},      {{64, 2048, 64, QW_BF16, 0, 1, 0}, 0},
+            {{2048, 5120, 17408, QW_BF16, 1, 0, 0}, 0}, {{2048, 5120, 17408, QW_BF16, 1, 1, 1}, 0},
         };
         for (size_t i = 0; i < QW_COUNT_OF(cases); i++) {
             const int32_t without = qw_plan_product(devices[d], &cases[i].shape);
@@ -96,12 +98,20 @@ TEST(plan, products_by_a_library)
 TEST(plan, experts)
 {
     for (size_t d = 0; d < QW_COUNT_OF(devices); d++) {
-        qw_experts_shape shape = {1, 8, 256, 2048, 512, QW_BF16, 1};
+        qw_experts_shape shape = {1, 8, 256, 2048, 512, QW_BF16, 1, 0, 0};
         CHECK_TEXT(qw_plan_experts_name(qw_plan_experts(devices[d], &shape)), "direct");
         shape.rows = 8; /* 64 choices among 256 experts */
         CHECK_INT(qw_plan_experts(devices[d], &shape), QW_EXPERTS_DIRECT);
         shape.rows = 9;
         CHECK_INT(qw_plan_experts(devices[d], &shape), has_matrix[d] ? QW_EXPERTS_MATRIX : QW_EXPERTS_TILED);
+        shape.rows = 1;
+        shape.invariant = 1;
+        CHECK_INT(qw_plan_experts(devices[d], &shape), has_matrix[d] ? QW_EXPERTS_MATRIX : QW_EXPERTS_TILED);
+        shape.invariant = 0;
+        shape.mixed = 1;
+        CHECK_INT(qw_plan_experts(devices[d], &shape), QW_EXPERTS_TILED);
+        shape.rows = 9;
+        shape.mixed = 0;
         shape.weight_dtype = QW_F32;
         CHECK_INT(qw_plan_experts(devices[d], &shape), QW_EXPERTS_TILED);
     }
@@ -139,6 +149,9 @@ TEST(plan, attention_rows)
         qw_attention_shape wide_cache = one;
         wide_cache.kv_dtype = QW_F32;
         CHECK_INT(qw_plan_attention(devices[d], &wide_cache).row, QW_ATTENTION_GENERAL);
+        qw_attention_shape small_cache = one;
+        small_cache.kv_dtype = QW_I8;
+        CHECK_INT(qw_plan_attention(devices[d], &small_cache).row, decode[d]);
     }
 }
 
@@ -164,4 +177,42 @@ TEST(plan, attention_partitions)
     CHECK(qw_plan_attention(&h200, &one).partitions > qw_plan_attention(&plain, &one).partitions);
     CHECK(qw_plan_attention(&h200, &one).partitions > 64);
     CHECK(qw_plan_attention(&plain, &crowd).partitions == 1);
+}
+
+/* Rows out of use are passed over; the last of each table stays. */
+TEST(plan, disabled_rows)
+{
+    qw_device_profile device = h200;
+    const qw_product_shape product = {
+        .rows = 64, .depth = 2048, .columns = 64, .weight_dtype = QW_BF16, .aligned = 1};
+    const qw_experts_shape experts = {64, 8, 256, 2048, 512, QW_BF16, 1, 0, 0};
+    const qw_attention_shape many = attention_shape(1, 512, 512);
+    device.disabled = qw_plan_bit(QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE);
+    CHECK_INT(qw_plan_attention(&device, &many).row, QW_ATTENTION_MATRIX);
+    CHECK_INT(qw_plan_product(&device, &product), QW_PRODUCT_MATRIX);
+    device.disabled = qw_plan_special_rows();
+    CHECK_INT(qw_plan_attention(&device, &many).row, QW_ATTENTION_GENERAL);
+    CHECK_INT(qw_plan_product(&device, &product), QW_PRODUCT_TILED);
+    CHECK_INT(qw_plan_experts(&device, &experts), QW_EXPERTS_TILED);
+    device.disabled = UINT32_MAX;
+    CHECK_INT(qw_plan_attention(&device, &many).row, QW_ATTENTION_GENERAL);
+    CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX)), "matrix of attention");
+    CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_FEW)), "");
+}
+
+/* An invariant plan cuts the context at places that follow from the configuration alone. */
+TEST(plan, invariant_attention)
+{
+    for (size_t d = 0; d < QW_COUNT_OF(devices); d++)
+        for (int64_t sequences = 1; sequences <= 64; sequences *= 4)
+            for (int64_t longest = 1; longest <= 262144; longest += longest / 3 + 1) {
+                qw_attention_shape shape = attention_shape(sequences, 1, longest);
+                shape.invariant = 1;
+                shape.context = 262144;
+                CHECK_INT(qw_plan_attention(devices[d], &shape).partition, 262144 / 64 / 64);
+                shape.context = 16384;
+                const qw_attention_plan plan = qw_plan_attention(devices[d], &shape);
+                CHECK_INT(plan.partition, QW_ATTENTION_FIXED_PARTITION);
+                CHECK_INT(plan.partitions, (longest + 511) / 512);
+            }
 }
