@@ -34,7 +34,7 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
 void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why)
 {
     if ((cuda->profile.disabled & row) == 0)
-        qw_log_write(cuda->config.log, QWEN36_LOG_WARNING, "the kernel %s is out of use: %s",
+        qw_log_write(cuda->config.log, QWEN36_LOG_WARNING, "%s is out of use on this device: %s",
                      qw_plan_bit_name(row), why);
     cuda->profile.disabled |= row;
 }

@@ -99,40 +99,38 @@ QW_DEVICE void qw_delta_substitute(qw_shared<float> a, int count, F right_side, 
     }
 }
 
-static QW_KERNEL delta_solve(delta_job j, const qw_tile *chunks)
+/* A block's chunk: its rows from `row` on, and the scaled q and k of them. */
+struct qw_delta_solved {
+    qw_shared<float> qs, ks, a, g, beta; /* tiles of q and k, A [64][64], [64], [64] */
+    int row, count, head, key_head;
+};
+
+QW_DEVICE float qw_delta_q(const delta_job &j, const qw_delta_solved &b, int i, int d)
 {
-    const qw_tile chunk = chunks[blockIdx.x];
-    if (!qw_delta_is_chunked(j, j.segment[chunk.segment]))
-        return;
-    const int head = static_cast<int>(blockIdx.y), key_head = head / (j.nv / j.nk), count = chunk.row_count;
-    const int row = chunk.row_begin, tile = QW_DELTA_CHUNK * QW_DELTA_PITCH;
-    qw_shared_arena arena;
-    const qw_shared<float> qs = arena.take<float>(tile), ks = arena.take<float>(tile);
-    const qw_shared<float> a = arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_A_PITCH);
-    const qw_shared<float> g = arena.take<float>(QW_DELTA_CHUNK), beta = arena.take<float>(QW_DELTA_CHUNK);
-    auto q_at = [&](int i, int d) {
-        return j.c[(row + i) * j.c_stride + key_head * j.dk + d] * j.norm[(row + i) * j.nk + key_head].x;
-    };
-    auto k_at = [&](int i, int d) {
-        return j.c[(row + i) * j.c_stride + (j.nk + key_head) * j.dk + d] *
-               j.norm[(row + i) * j.nk + key_head].y;
-    };
-    qw_delta_sum_gates(j, row, count, head, g);
-    for (int i = qw_thread(); i < QW_DELTA_CHUNK; i += QW_DELTA_THREADS)
-        beta[i] = i < count ? j.gate[(row + i) * j.nv + head].y : 0.0F;
-    const int r = qw_thread() / 16 * 4, s = qw_thread() % 16 * 4;
-    float kk[4][4] = {}, qk[4][4] = {};
+    return j.c[(b.row + i) * j.c_stride + b.key_head * j.dk + d] * j.norm[(b.row + i) * j.nk + b.key_head].x;
+}
+
+QW_DEVICE float qw_delta_k(const delta_job &j, const qw_delta_solved &b, int i, int d)
+{
+    return j.c[(b.row + i) * j.c_stride + (j.nk + b.key_head) * j.dk + d] *
+           j.norm[(b.row + i) * j.nk + b.key_head].y;
+}
+
+/* kk = K K^T and qk = Q K^T for a thread's rows r .. r + 4 and columns s .. s + 4. */
+QW_DEVICE void qw_delta_gram(const delta_job &j, const qw_delta_solved &b, int r, int s, float (&kk)[4][4],
+                             float (&qk)[4][4])
+{
     for (int first = 0; first < j.dk; first += QW_DELTA_DEPTH) {
         qw_block_sync();
-        qw_delta_load(qs, count, first, j.dk, q_at);
-        qw_delta_load(ks, count, first, j.dk, k_at);
+        qw_delta_load(b.qs, b.count, first, j.dk, [&](int i, int d) { return qw_delta_q(j, b, i, d); });
+        qw_delta_load(b.ks, b.count, first, j.dk, [&](int i, int d) { return qw_delta_k(j, b, i, d); });
         qw_block_sync();
         for (int d = 0; d < QW_DELTA_DEPTH; d++) {
             float right[4];
             for (int m = 0; m < 4; m++)
-                right[m] = ks[(s + m) * QW_DELTA_PITCH + d];
+                right[m] = b.ks[(s + m) * QW_DELTA_PITCH + d];
             for (int i = 0; i < 4; i++) {
-                const float k = ks[(r + i) * QW_DELTA_PITCH + d], q = qs[(r + i) * QW_DELTA_PITCH + d];
+                const float k = b.ks[(r + i) * QW_DELTA_PITCH + d], q = b.qs[(r + i) * QW_DELTA_PITCH + d];
                 for (int m = 0; m < 4; m++) {
                     kk[i][m] += k * right[m];
                     qk[i][m] += q * right[m];
@@ -140,31 +138,62 @@ static QW_KERNEL delta_solve(delta_job j, const qw_tile *chunks)
             }
         }
     }
+}
+
+/* A into shared memory, P to where delta_chunks reads it. */
+QW_DEVICE void qw_delta_decayed(const delta_job &j, const qw_delta_solved &b)
+{
+    const int r = qw_thread() / 16 * 4, s = qw_thread() % 16 * 4;
+    float kk[4][4] = {}, qk[4][4] = {};
+    qw_delta_gram(j, b, r, s, kk, qk);
     for (int i = 0; i < 4; i++)
         for (int m = 0; m < 4; m++) {
             const int at = r + i, before = s + m;
             const float decay =
-                before <= at ? expf(static_cast<float>(g[at]) - static_cast<float>(g[before])) : 0.0F;
-            a[at * QW_DELTA_A_PITCH + before] =
-                before < at ? static_cast<float>(beta[at]) * kk[i][m] * decay : 0.0F;
-            if (at < count)
-                j.p[((row + at) * int64_t{j.nv} + head) * QW_DELTA_CHUNK + before] = qk[i][m] * decay;
+                before <= at ? expf(static_cast<float>(b.g[at]) - static_cast<float>(b.g[before])) : 0.0F;
+            b.a[at * QW_DELTA_A_PITCH + before] =
+                before < at ? static_cast<float>(b.beta[at]) * kk[i][m] * decay : 0.0F;
+            if (at < b.count)
+                j.p[((b.row + at) * int64_t{j.nv} + b.head) * QW_DELTA_CHUNK + before] = qk[i][m] * decay;
         }
+}
+
+static QW_KERNEL delta_solve(delta_job j, const qw_tile *chunks)
+{
+    const qw_tile chunk = chunks[blockIdx.x];
+    if (!qw_delta_is_chunked(j, j.segment[chunk.segment]))
+        return;
+    const int head = static_cast<int>(blockIdx.y), row = chunk.row_begin, count = chunk.row_count;
+    const int tile = QW_DELTA_CHUNK * QW_DELTA_PITCH;
+    qw_shared_arena arena;
+    const qw_delta_solved b = {arena.take<float>(tile),
+                               arena.take<float>(tile),
+                               arena.take<float>(QW_DELTA_CHUNK * QW_DELTA_A_PITCH),
+                               arena.take<float>(QW_DELTA_CHUNK),
+                               arena.take<float>(QW_DELTA_CHUNK),
+                               row,
+                               count,
+                               head,
+                               head / (j.nv / j.nk)};
+    qw_delta_sum_gates(j, row, count, head, b.g);
+    for (int i = qw_thread(); i < QW_DELTA_CHUNK; i += QW_DELTA_THREADS)
+        b.beta[i] = i < count ? j.gate[(row + i) * j.nv + head].y : 0.0F;
+    qw_delta_decayed(j, b);
     qw_block_sync();
+    const int64_t at = row * int64_t{j.nv} + head;
+    auto value = [&](int i, int column) {
+        return b.beta[i] * j.c[(row + i) * j.c_stride + 2 * j.nk * j.dk + head * j.dv + column];
+    };
     for (int column = qw_thread(); column < j.dv; column += QW_DELTA_THREADS)
         qw_delta_substitute(
-            a, count,
-            [&](int i) {
-                return beta[i] * j.c[(row + i) * j.c_stride + 2 * j.nk * j.dk + head * j.dv + column];
-            },
-            j.u + (row * int64_t{j.nv} + head) * j.dv + column, int64_t{j.nv} * j.dv);
+            b.a, count, [&](int i) { return value(i, column); }, j.u + at * j.dv + column,
+            int64_t{j.nv} * j.dv);
     /* The threads that the columns of U leave free begin with those of W. */
-    const int offset = j.dv % QW_DELTA_THREADS,
-              me = (qw_thread() + QW_DELTA_THREADS - offset) % QW_DELTA_THREADS;
+    const int me = (qw_thread() + QW_DELTA_THREADS - j.dv % QW_DELTA_THREADS) % QW_DELTA_THREADS;
     for (int column = me; column < j.dk; column += QW_DELTA_THREADS)
         qw_delta_substitute(
-            a, count, [&](int i) { return beta[i] * expf(g[i]) * k_at(i, column); },
-            j.w + (row * int64_t{j.nv} + head) * j.dk + column, int64_t{j.nv} * j.dk);
+            b.a, count, [&](int i) { return b.beta[i] * expf(b.g[i]) * qw_delta_k(j, b, i, column); },
+            j.w + at * j.dk + column, int64_t{j.nv} * j.dk);
 }
 
 /* ---- delta_chunks: a block per 32 columns of S, value head and segment ------------------------------ */

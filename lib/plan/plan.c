@@ -243,10 +243,10 @@ static const struct {
     int32_t table, row;
     const char *name;
 } special_rows[] = {
-    {QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX, "matrix of products"},
-    {QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX, "matrix of experts"},
-    {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE, "matrix-wide of attention"},
-    {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX, "matrix of attention"},
+    {QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX, "matrix products"},
+    {QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX, "matrix experts"},
+    {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE, "matrix-wide attention"},
+    {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX, "matrix attention"},
 };
 
 uint32_t qw_plan_special_rows(void)

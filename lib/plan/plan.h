@@ -22,7 +22,7 @@ static inline uint32_t qw_plan_bit(int32_t table, int32_t row)
 
 /* All rows that need more than every device has. */
 uint32_t qw_plan_special_rows(void);
-/* The name of one of them, for logs: "matrix-wide of attention". */
+/* The name of one of them, for logs: "matrix-wide attention". */
 const char *qw_plan_bit_name(uint32_t bit);
 
 /* ---- matrix products: y [rows, columns] = x [rows, depth] * w [columns, depth]^T -------------------- */
