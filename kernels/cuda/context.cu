@@ -71,9 +71,15 @@ uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config)
     return most;
 }
 
-static uint64_t tile_bytes(const qw_cuda *cuda)
+static uint64_t tile_bytes(const qw_backend_config *config)
 {
-    return 2 * static_cast<uint64_t>(cuda->config.max_rows) * sizeof(qw_tile);
+    return 2 * static_cast<uint64_t>(config->max_rows) * sizeof(qw_tile);
+}
+
+uint64_t qw_cuda_own_bytes(const qw_backend_config *config)
+{
+    return qw_cuda_round_up(qw_cuda_scratch_bytes(config)) + qw_cuda_round_up(tile_bytes(config)) +
+           qw_cuda_round_up(qw_cuda_expert_table_bytes(config));
 }
 
 /* Not where a row must not depend on the rows beside it: the library cuts its sums by the shape. Nor where
@@ -87,7 +93,7 @@ static qwen36_status open_library(qw_cuda *cuda)
     return status;
 }
 
-static qwen36_status fail_opening(qwen36_error *error, qwen36_status status, uint64_t bytes)
+qwen36_status qw_cuda_fail_opening(qwen36_error *error, qwen36_status status, uint64_t bytes)
 {
     if (status == QWEN36_ERROR_OUT_OF_MEMORY)
         return qw_fail_memory(error, bytes);
@@ -96,28 +102,23 @@ static qwen36_status fail_opening(qwen36_error *error, qwen36_status status, uin
 
 static qwen36_status open_parts(qw_cuda *cuda, qwen36_error *error)
 {
-    void *tiles, *staging;
+    void *staging;
     qwen36_status status = qw_runtime_stream_create(&cuda->stream);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "the device gives no stream");
     status = qw_cuda_memory_open(cuda, error);
     if (status != QWEN36_OK)
         return status;
-    status = qw_runtime_allocate(QW_SPACE_DEVICE, tile_bytes(cuda), &tiles);
+    cuda->scratch = static_cast<unsigned char *>(qw_cuda_take(cuda, cuda->scratch_bytes));
+    cuda->device_tiles = static_cast<qw_tile *>(qw_cuda_take(cuda, tile_bytes(&cuda->config)));
+    status = qw_runtime_allocate(QW_SPACE_HOST, tile_bytes(&cuda->config), &staging);
     if (status != QWEN36_OK)
-        return fail_opening(error, status, tile_bytes(cuda));
-    cuda->device_tiles = static_cast<qw_tile *>(tiles);
-    status = qw_runtime_allocate(QW_SPACE_HOST, tile_bytes(cuda), &staging);
-    if (status != QWEN36_OK)
-        return fail_opening(error, status, tile_bytes(cuda));
+        return qw_cuda_fail_opening(error, status, tile_bytes(&cuda->config));
     cuda->staging = static_cast<qw_tile *>(staging);
     status = qw_cuda_experts_open(cuda);
-    if (status != QWEN36_OK)
-        return qw_fail(error, status, "no memory for the tables of experts");
-    status = open_library(cuda);
-    if (status != QWEN36_OK)
-        return fail_opening(error, status, QW_BLAS_WORKSPACE);
-    return QWEN36_OK;
+    if (status == QWEN36_OK)
+        status = open_library(cuda);
+    return status == QWEN36_OK ? status : qw_cuda_fail_opening(error, status, QW_BLAS_WORKSPACE);
 }
 
 void qw_cuda_destroy(qw_backend *backend)
@@ -128,7 +129,6 @@ void qw_cuda_destroy(qw_backend *backend)
     qw_blas_close(cuda->blas);
     qw_cuda_experts_close(cuda);
     qw_runtime_free(QW_SPACE_HOST, cuda->staging);
-    qw_runtime_free(QW_SPACE_DEVICE, cuda->device_tiles);
     qw_cuda_memory_close(cuda);
     qw_runtime_stream_destroy(cuda->stream);
     qw_free(cuda->allocator, cuda);
@@ -225,7 +225,7 @@ qwen36_status qw_cuda_step_begin(qw_backend *backend, const qw_batch *batch)
     t->attention_tile = cuda->device_tiles;
     t->chunk = cuda->device_tiles + most;
     qwen36_status status =
-        qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging, tile_bytes(cuda));
+        qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging, tile_bytes(&cuda->config));
     if (status == QWEN36_OK && batch->device->base != batch->host)
         status = qw_runtime_upload(cuda->stream, batch->device->base, batch->host, batch->bytes);
     return status;

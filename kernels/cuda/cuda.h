@@ -126,6 +126,11 @@ static inline unsigned qw_blocks(int64_t count, int64_t per_block)
     return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
 
+static inline uint64_t qw_cuda_round_up(uint64_t bytes)
+{
+    return (bytes + QW_BUFFER_ALIGNMENT - 1) / QW_BUFFER_ALIGNMENT * QW_BUFFER_ALIGNMENT;
+}
+
 /* ---- scratch ----------------------------------------------------------------------------------------- */
 
 enum { QW_CUDA_ALIGNMENT = 256 };
@@ -155,10 +160,16 @@ qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_pr
                              qw_backend *out, qwen36_error *error);
 void qw_cuda_destroy(qw_backend *backend);
 uint64_t qw_cuda_scratch_bytes(const qw_backend_config *config);
+/* Device memory for all but buffers, imports and a library's workspace. */
+uint64_t qw_cuda_own_bytes(const qw_backend_config *config);
 
 /* Memory (memory.cu): pieces of the arena, pinned host memory; copies. */
 qwen36_status qw_cuda_memory_open(qw_cuda *cuda, qwen36_error *error);
 void qw_cuda_memory_close(qw_cuda *cuda);
+/* What a failure to get `bytes` while opening says. */
+qwen36_status qw_cuda_fail_opening(qwen36_error *error, qwen36_status status, uint64_t bytes);
+/* A piece of the arena, aligned to QW_BUFFER_ALIGNMENT; null when it is used up. */
+void *qw_cuda_take(qw_cuda *cuda, uint64_t bytes);
 qwen36_status qw_cuda_buffer_create(qw_backend *, uint64_t bytes, int32_t space, qw_buffer *out);
 void qw_cuda_buffer_destroy(qw_backend *, qw_buffer *);
 qwen36_status qw_cuda_import(qw_backend *, const void *host, uint64_t bytes, qw_buffer *out);
@@ -211,6 +222,8 @@ uint64_t qw_cuda_sample_scratch_bytes(const qw_backend_config *config);
 void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why);
 /* The same for a launch that was refused, which is counted. */
 void qw_cuda_refused(qw_cuda *cuda, uint32_t row);
+
+uint64_t qw_cuda_expert_table_bytes(const qw_backend_config *config);
 
 /* Memory for the expert tables; close accepts what was never opened. */
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda);

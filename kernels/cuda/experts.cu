@@ -20,27 +20,31 @@ enum { SORT_THREADS = 256 };
 
 /* ---- tables of weights ------------------------------------------------------------------------------ */
 
+/* One table per layer. */
+uint64_t qw_cuda_expert_table_bytes(const qw_backend_config *config)
+{
+    const qw_dims *d = config->dims;
+    return static_cast<uint64_t>(QW_MAX(1, d->layers)) * static_cast<uint64_t>(d->experts) *
+           sizeof(qw_expert_weights);
+}
+
 qwen36_status qw_cuda_experts_open(qw_cuda *cuda)
 {
     qw_expert_tables *t = &cuda->experts;
-    const uint64_t one = static_cast<uint64_t>(cuda->dims.experts) * sizeof(qw_expert_weights);
-    if (cuda->dims.experts == 0)
+    const uint64_t bytes = qw_cuda_expert_table_bytes(&cuda->config);
+    void *host;
+    if (bytes == 0)
         return QWEN36_OK;
     t->most = QW_MAX(1, cuda->dims.layers);
-    void *host, *device;
-    qwen36_status status = qw_runtime_allocate(QW_SPACE_HOST, one * static_cast<uint64_t>(t->most), &host);
-    if (status != QWEN36_OK)
-        return status;
+    t->device = static_cast<qw_expert_weights *>(qw_cuda_take(cuda, bytes));
+    const qwen36_status status = qw_runtime_allocate(QW_SPACE_HOST, bytes, &host);
     t->host = static_cast<qw_expert_weights *>(host);
-    status = qw_runtime_allocate(QW_SPACE_DEVICE, one * static_cast<uint64_t>(t->most), &device);
-    t->device = static_cast<qw_expert_weights *>(device);
     return status;
 }
 
 void qw_cuda_experts_close(qw_cuda *cuda)
 {
     qw_runtime_free(QW_SPACE_HOST, cuda->experts.host);
-    qw_runtime_free(QW_SPACE_DEVICE, cuda->experts.device);
 }
 
 static qw_expert_weight weight_of(const qw_view &view)

@@ -4,19 +4,13 @@
 
 #include <string.h>
 
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + QW_BUFFER_ALIGNMENT - 1) / QW_BUFFER_ALIGNMENT * QW_BUFFER_ALIGNMENT;
-}
-
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
 static qwen36_status open_arena(qw_cuda *cuda, qwen36_error *error)
 {
     void *arena;
-    cuda->scratch_bytes = round_up(cuda->scratch_bytes);
-    cuda->arena_bytes = cuda->scratch_bytes + cuda->config.device_bytes;
-    if (cuda->arena_bytes < cuda->scratch_bytes)
+    cuda->arena_bytes = qw_cuda_own_bytes(&cuda->config) + cuda->config.device_bytes;
+    if (cuda->arena_bytes < cuda->config.device_bytes)
         return qw_fail_memory(error, cuda->config.device_bytes);
     const qwen36_status status = qw_runtime_allocate(QW_SPACE_DEVICE, cuda->arena_bytes, &arena);
     if (status == QWEN36_ERROR_OUT_OF_MEMORY) {
@@ -31,8 +25,6 @@ static qwen36_status open_arena(qw_cuda *cuda, qwen36_error *error)
     if (status != QWEN36_OK)
         return qw_fail(error, status, "device %d gives no memory", cuda->config.device);
     cuda->arena = static_cast<unsigned char *>(arena);
-    cuda->scratch = cuda->arena;
-    cuda->arena_used = cuda->scratch_bytes;
     return QWEN36_OK;
 }
 
@@ -56,7 +48,7 @@ qwen36_status qw_cuda_memory_open(qw_cuda *cuda, qwen36_error *error)
         return status;
     status = qw_runtime_allocate(QW_SPACE_HOST, uint64_t{QW_STAGES} * QW_STAGE_BYTES, &staging);
     if (status != QWEN36_OK)
-        return qw_fail_memory(error, uint64_t{QW_STAGES} * QW_STAGE_BYTES);
+        return qw_cuda_fail_opening(error, status, uint64_t{QW_STAGES} * QW_STAGE_BYTES);
     cuda->staged.memory = static_cast<unsigned char *>(staging);
     return QWEN36_OK;
 }
@@ -74,13 +66,22 @@ void qw_cuda_memory_close(qw_cuda *cuda)
 /* ---- buffers ---------------------------------------------------------------------------------------- */
 
 /* Pieces are taken in order and given back with the whole arena: all of them live as long as the model. */
+void *qw_cuda_take(qw_cuda *cuda, uint64_t bytes)
+{
+    const uint64_t begin = cuda->arena_used, taken = qw_cuda_round_up(bytes);
+    if (taken < bytes || taken > cuda->arena_bytes - begin)
+        return nullptr;
+    cuda->arena_used += taken;
+    return cuda->arena + begin;
+}
+
 static qwen36_status take(qw_cuda *cuda, uint64_t bytes, qw_buffer *out)
 {
     *out = {};
-    if (round_up(bytes) > cuda->arena_bytes - cuda->arena_used)
+    void *memory = qw_cuda_take(cuda, bytes);
+    if (memory == nullptr)
         return QWEN36_ERROR_OUT_OF_MEMORY;
-    *out = {cuda->arena + cuda->arena_used, bytes, QW_SPACE_DEVICE, 0};
-    cuda->arena_used += round_up(bytes);
+    *out = {memory, bytes, QW_SPACE_DEVICE, 0};
     return QWEN36_OK;
 }
 

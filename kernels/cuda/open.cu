@@ -15,7 +15,7 @@ qwen36_status qw_backend_free_bytes(int32_t device, uint64_t *bytes, qwen36_erro
 
 uint64_t qw_backend_scratch_bytes(const qw_backend_config *config)
 {
-    return qw_cuda_scratch_bytes(config);
+    return qw_cuda_own_bytes(config);
 }
 
 const char *qw_backend_name(void)
