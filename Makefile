@@ -141,8 +141,8 @@ NVCC ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc build/cuda-toolki
 ifeq ($(BACKEND),cuda)
 NVCC := $(NVCC)
 TOOLKIT := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
-CUDART := $(patsubst %/,%,$(dir $(firstword $(wildcard $(TOOLKIT:%=%/lib64/libcudart_static.a) $(TOOLKIT:%=%/lib/libcudart_static.a)))))
-LIBS_cuda = $(CUDART:%=-L%) -lcudart_static -ldl -lrt
+CUDART := $(firstword $(wildcard $(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a))
+LIBS_cuda = $(patsubst %/libcudart_static.a,-L%,$(CUDART)) -lcudart_static -ldl -lrt
 endif
 
 # Code for each of these devices, and for later ones PTX, which the driver compiles. That of 8.0 has all that kernels use

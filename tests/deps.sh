@@ -101,11 +101,11 @@ packages() {
     [ -z "$missing" ] || fail "still missing after installation:$missing"
 }
 
-# environment FOLDER REQUIREMENTS WHAT: a Python environment with exactly these packages
+# environment FOLDER REQUIREMENTS WHAT [HINT]: a Python environment with exactly these packages
 environment() {
     cmp -s "$2" "$1/installed" && return 0
     line="$python -m venv $1 && $1/bin/pip install -r $2 && cp $2 $1/installed"
-    [ "$deps" = install ] || fail "missing $3; run: $line"
+    [ "$deps" = install ] || fail "missing $3${4:+ ($4)}; run: $line"
     echo "installing $3 into $1"
     mkdir -p build
     "$python" -m venv "$1"
@@ -116,7 +116,7 @@ environment() {
 compiler() {
     [ "$job $backend" != "build cpu" ] || return 0
     case $nvcc in
-    "" | *"$toolkit"/*) environment "$toolkit" tests/cuda/requirements.txt "nvcc (or set NVCC to that of a CUDA toolkit)" ;;
+    "" | *"$toolkit"/*) environment "$toolkit" tests/cuda/requirements.txt nvcc "NVCC may name one of CUDA 13" ;;
     *) have "$nvcc" || fail "NVCC=$nvcc is not there" ;;
     esac
 }
