@@ -1,9 +1,9 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
 # Sources are found by name: lib/*/*.c and kernels/*/*.c or .cu of the backend make the library, kernels/reference/*.c
-# judges it in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c,
-# examples/*.c and examples/*.cpp make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
-# under build/$(BACKEND)-asan/ and so on.
+# judges it in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c,
+# tests/fuzz/fuzz_*.c, examples/*.c and examples/*.cpp make one program each. Objects lie under build/$(BACKEND)/, those
+# of the sanitizer and fuzz variants under build/$(BACKEND)-asan/ and so on.
 
 MAKEFLAGS += --no-builtin-rules
 # A make that another one called takes its jobs from there.
@@ -136,8 +136,8 @@ LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd $(LIBS_$(BACKEND)) -lpthread
 
 # nvcc, found by its name, at its usual place, or among the Python packages of tests/cuda/requirements.txt; and beside
 # it the static runtime, so that the library loads where there is no CUDA at all.
-NVCC ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc build/cuda-toolkit/lib/*/site-packages/nvidia/cu*/bin/nvcc \
-    2>/dev/null | head -n 1)
+NVCC ?= $(shell command -v nvcc || \
+    ls /usr/local/cuda/bin/nvcc build/cuda-toolkit/lib/*/site-packages/nvidia/cu*/bin/nvcc 2>/dev/null | head -n 1)
 ifeq ($(BACKEND),cuda)
 NVCC := $(NVCC)
 TOOLKIT := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
@@ -145,9 +145,9 @@ CUDART := $(firstword $(wildcard $(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/
 LIBS_cuda = $(patsubst %/libcudart_static.a,-L%,$(CUDART)) -lcudart_static -ldl -lrt
 endif
 
-# Code for each of these devices, and for later ones PTX, which the driver compiles. That of 8.0 has all that kernels use
-# outside of files for one architecture (PTX of an `a` architecture runs on that one alone), costs no further
-# pass of the compiler, and serves whatever is newer: also devices between those listed.
+# Code for each of these devices, and PTX, which the driver compiles for others. PTX serves its own architecture and all
+# later ones, that of an `a` architecture this one alone. That of 8.0 fits whatever is newer, also what lies between those
+# listed; it has the instructions that kernels use outside of rows for one architecture, and costs no further pass.
 CUDA_ARCHS ?= 75 80 86 89 90a 100 120
 CUDA_PTX ?= 80
 GENCODE = $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
@@ -347,9 +347,11 @@ $(BUILD)/kernels.txt: $(CUDA_OBJECTS) tests/tools/kernel_report.py
 # The runner starts builds of its own, with these variables and its own jobs. One runs at a time in a tree, also when
 # several targets are asked for at once.
 RUN = @mkdir -p build && MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' \
-    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
+    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' \
+    FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
     MAKELEVEL=0 MAKEFLAGS= MFLAGS= MAKEOVERRIDES= flock -o build/lock $(PYTHON) tests/run.py
-PREPARE = @CC='$(CC)' CXX='$(CXX)' BACKEND='$(BACKEND)' NVCC='$(NVCC)' FUZZ_CC='$(FUZZ_CC)' PYTHON='$(PYTHON)' DEPS='$(DEPS)' tests/deps.sh
+PREPARE = @CC='$(CC)' CXX='$(CXX)' BACKEND='$(BACKEND)' NVCC='$(NVCC)' \
+    FUZZ_CC='$(FUZZ_CC)' PYTHON='$(PYTHON)' DEPS='$(DEPS)' tests/deps.sh
 
 prepare:
 	$(PREPARE) test
