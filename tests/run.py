@@ -103,7 +103,8 @@ def together(function, items):
 
 def build(*words):
     """Builds; a tally that holds nothing, or a failure."""
-    variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CFLAGS", "LDFLAGS", "V")
+    variables = [f"{name}={os.environ[name]}"
+                 for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CFLAGS", "LDFLAGS", "V")
                  if name in os.environ and not any(word.startswith(name + "=") for word in words)]
     status, output = execute([os.environ.get("MAKE", "make"), *variables, *words], 1800)
     return Tally() if status == 0 else judged("make " + shlex.join(words), status, output, (0, 1, 0))
@@ -199,8 +200,10 @@ def simt():
 def nvcc():
     """The library with the CUDA backend: nvcc is needed, a GPU is not."""
     built = build("lib", "cuda-objects", "BACKEND=cuda")
+    if built.failed:
+        return built
     gates = [ROOT / f"tests/gates/{name}.py" for name in ("cuda", "symbols", "abi", "install")]
-    return built if built.failed else sum((run_program([sys.executable, gate], BACKEND="cuda") for gate in gates), built)
+    return sum((run_program([sys.executable, gate], BACKEND="cuda") for gate in gates), Tally())
 
 
 GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")

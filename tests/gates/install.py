@@ -90,8 +90,8 @@ def one_layout(variables, *layout):
         before = installed(stage)
         if make("install", f"DESTDIR={stage}", *variables) is None:
             return
-        version = (succeeds(["pkg-config", "--modversion", stage / libdir / f"pkgconfig/{PACKAGE}.pc"], "version") or "").strip()
-        wanted = sorted({*before, *expected(*layout, PACKAGE, version)})
+        version = succeeds(["pkg-config", "--modversion", stage / libdir / f"pkgconfig/{PACKAGE}.pc"], "version") or ""
+        wanted = sorted({*before, *expected(*layout, PACKAGE, version.strip())})
         check(installed(stage) == wanted, f"installed {installed(stage)}, expected {wanted}")
         backend = pkg_config(stage, libdir, "--variable=backend")
         check(backend == [BACKEND], f"{PACKAGE}.pc says backend={backend}")

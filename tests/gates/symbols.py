@@ -18,7 +18,7 @@ FORBIDDEN = re.compile(
     r"_Z\w+|__gxx_\w+|_Unwind_\w+|__cxa_(?!finalize)\w+)$")
 # cJSON keeps process-wide state, so that parsing needs one lock for the process. nvcc keeps in each object the handle
 # of its kernels, and in each kernel's launch stub (which qw_launch never calls) two pointers.
-MUTABLE = re.compile(r"parser_lock|_ZL20__cudaFatCubinHandle|_ZG?V?ZL\d+__device_stub_\w+")
+MUTABLE = re.compile(r"parser_lock|_Z\w*__cudaFatCubinHandle|_Z\w*__(device_stub|nv)_\w+")
 # What nvcc writes into every object so that the runtime knows its kernels.
 REGISTRATION = {"atexit"} if BACKEND == "cuda" else set()
 NEEDED = {"libcjson", "libpcre2-8", "libutf8proc", "libmd", "libc"}
