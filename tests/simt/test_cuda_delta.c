@@ -40,7 +40,7 @@ static void world_close(world *w)
     void *all[] = {w->u, w->a, w->b,      w->weight,  w->a_log,   w->dt_bias,
                    w->c, w->o, w->states, w->judge_c, w->judge_o, w->judge_states};
     for (size_t i = 0; i < QW_COUNT_OF(all); i++)
-        free(all[i]);
+        drop(all[i]);
     pair_close(&w->p);
 }
 
@@ -92,7 +92,7 @@ static void run_step(world *w, int32_t judge, const qw_batch *batch, const mix_r
         copy_row(judge ? w->judge_c : w->c, to, c, r, w->channels);
         copy_row(judge ? w->judge_o : w->o, to, o, r, values);
     }
-    free(u), free(a), free(b), free(c), free(o);
+    drop(u), drop(a), drop(b), drop(c), drop(o);
 }
 
 static void step(void *test, const qw_batch *batch, const mix_row *row)
@@ -120,7 +120,7 @@ static void run(const qw_dims *dims, const mix_plan *plan, int32_t dtype)
     world_open(&w, dims, plan, dtype);
     mix_run(plan, step, &w);
     const size_t rows = (size_t)mix_rows(plan);
-    check_same(w.c, w.judge_c, rows * (size_t)w.channels, 2e-6, "conv");
+    check_same(w.c, w.judge_c, rows * (size_t)w.channels, with_functions(2e-6), "conv");
     check_same(w.o, w.judge_o, rows * (size_t)(dims->lin_v_heads * dims->lin_v_dim), 2e-5, "delta");
     check_same(w.states, w.judge_states, (size_t)(mix_slots(plan) * (w.conv_state + w.delta_state)), 2e-5,
                "states");
@@ -204,7 +204,7 @@ static void check_equal_runs(const mix_plan *one, int32_t which, const mix_plan 
     const int64_t state = (small_dims.conv_width - 1) * qw_dims_conv_channels(&small_dims) + 4 * 16 * 16;
     float *a = outputs_of(one, which), *b = outputs_of(other, other_which);
     CHECK(memcmp(a, b, (size_t)(one->length[which] * width + state) * 4) == 0);
-    free(a), free(b);
+    drop(a), drop(b);
 }
 
 /* A prompt cut at multiples of 64 has the same bits as in one piece. */
