@@ -356,7 +356,8 @@ $(foreach machine,$(SIMT_MACHINES),$(eval $(call simt_rules,$(machine))))
 
 # With nvcc, still without a GPU: registers, spills and shared memory of each kernel on each architecture. Together with
 # the library's kernels, those that try the device header.
-CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(DEVICE_SOURCES) $(if $(DEVICE_SOURCES),$(wildcard tests/simt/*.cu)))
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(DEVICE_SOURCES) $(if $(DEVICE_SOURCES),$(wildcard tests/simt/*.cu) \
+    tests/gpu/instruction_kernels.cu))
 
 cuda-objects: $(BUILD)/kernels.txt
 $(BUILD)/kernels.txt: $(CUDA_OBJECTS) tests/tools/kernel_report.py
@@ -397,7 +398,7 @@ endif
 # The runner starts builds of its own, with these variables and its own jobs. One runs at a time in a tree, also when
 # several targets are asked for at once.
 RUN = @mkdir -p build && MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' \
-    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' \
+    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' CUDA_PTX='$(CUDA_PTX)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' \
     FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
     MAKELEVEL=0 MAKEFLAGS= MFLAGS= MAKEOVERRIDES= flock -o build/lock $(PYTHON) tests/run.py
 PREPARE = @CC='$(CC)' CXX='$(CXX)' BACKEND='$(BACKEND)' NVCC='$(NVCC)' \
