@@ -108,14 +108,6 @@ static inline void pair_close(pair *p)
             test_skip("a real device does not fail when asked to");                                          \
     } while (0)
 
-/* What a bound leaves on a real device to its own expf, log1pf, sinf and cosf, which are within 2 units of
- * the last place where the host's are within 1, and to multiply-adds of one rounding instead of two: 4 such
- * units, relative to the largest element. */
-static inline double with_functions(double bound)
-{
-    return simt_plants() ? bound : bound + 0x1p-21;
-}
-
 /* ---- arrays, which kernels and the host both reach --------------------------------------------------- */
 
 /* Zeros; 64-byte aligned. */

@@ -120,7 +120,7 @@ static void run(const qw_dims *dims, const mix_plan *plan, int32_t dtype)
     world_open(&w, dims, plan, dtype);
     mix_run(plan, step, &w);
     const size_t rows = (size_t)mix_rows(plan);
-    check_same(w.c, w.judge_c, rows * (size_t)w.channels, with_functions(2e-6), "conv");
+    check_same(w.c, w.judge_c, rows * (size_t)w.channels, 2e-6, "conv");
     check_same(w.o, w.judge_o, rows * (size_t)(dims->lin_v_heads * dims->lin_v_dim), 2e-5, "delta");
     check_same(w.states, w.judge_states, (size_t)(mix_slots(plan) * (w.conv_state + w.delta_state)), 2e-5,
                "states");

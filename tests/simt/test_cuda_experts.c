@@ -21,7 +21,9 @@ static void route_case(int32_t experts, int32_t k, int32_t rows, int32_t ties)
     p.judge.ops->route(&p.judge, &args);
     for (size_t i = 0; i < chosen; i++)
         CHECK_INT(ids[i], expected_ids[i]);
-    check_close(weights, expected, chosen, with_functions(1e-6), "route");
+    /* A sum of exponentials: those of a device are within 2 units of the last place where the host's are
+     * within 1, and leave 4 of them. The other bounds have room for that as they are. */
+    check_close(weights, expected, chosen, simt_plants() ? 1e-6 : 1e-6 + 0x1p-21, "route");
     pair_close(&p);
     drop(logits), drop(weights), drop(expected), drop(ids), drop(expected_ids);
 }
@@ -127,7 +129,7 @@ static void experts_case(const case_of *c)
     simt_refuse_launch(c->refuse);
     for (int twice = 0; twice < 2; twice++) { /* the second time the table is known */
         CHECK_RAN(qw_cuda_experts(&p.cuda, &args));
-        check_close(y, expected, count, with_functions(c->bound), "experts");
+        check_close(y, expected, count, c->bound, "experts");
     }
     CHECK_INT((int64_t)qw_cuda_refusals(&p.cuda), c->refuse > 0);
     pair_close(&p);

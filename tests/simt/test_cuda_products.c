@@ -90,7 +90,7 @@ TEST(cuda_rows, gated_norm)
         p.judge.ops->gated_norm(&p.judge, &args);
         args.y = args.o; /* in place */
         CHECK_RAN(qw_cuda_gated_norm(&p.cuda, &args));
-        check_close(o, y, count, with_functions(1e-6), "gated_norm");
+        check_close(o, y, count, 1e-6, "gated_norm");
         pair_close(&p);
         drop(o), drop(z), drop(y), drop(weight);
     }
@@ -174,7 +174,7 @@ static void mlp_case(int32_t device, int32_t dtype, int32_t rows, int32_t hidden
     p.judge.ops->mlp(&p.judge, &args);
     args.y = test_view(&b[6], y, rows, hidden);
     CHECK_RAN(qw_cuda_mlp(&p.cuda, &args));
-    check_close(y, expected, count, with_functions(2 * bound_of(device, dtype, rows)), "mlp");
+    check_close(y, expected, count, 2 * bound_of(device, dtype, rows), "mlp");
     pair_close(&p);
     drop(x), drop(y), drop(expected), drop(gate), drop(up), drop(down), drop(row_gate);
 }
@@ -212,8 +212,7 @@ static void mixed_mlp_case(int32_t device, int32_t gate_type, int32_t up_type, i
     p.judge.ops->mlp(&p.judge, &args);
     args.y = test_view(&b[5], y, rows, HIDDEN);
     CHECK_RAN(qw_cuda_mlp(&p.cuda, &args));
-    check_close(y, expected, count, with_functions(device == 1 && rows > QW_PRODUCT_FEW_ROWS ? 1.6e-2 : 4e-6),
-                "mixed mlp");
+    check_close(y, expected, count, device == 1 && rows > QW_PRODUCT_FEW_ROWS ? 1.6e-2 : 4e-6, "mixed mlp");
     pair_close(&p);
     drop(x), drop(y), drop(expected), drop(gate), drop(up), drop(down);
 }
