@@ -90,13 +90,14 @@ static active count_active(const qwen36_model *m)
 
 /* ---- the limits of the machine ------------------------------------------------------------------------- */
 
-/* Half of the KV cache, which nobody uses yet, copied over the other half: bytes that are read and written.
- */
+/* Half of the KV cache, or of the states where there is none, copied over the other half before anyone uses
+ * it: bytes that are read and written. */
 static double device_bandwidth(qwen36_model *m, int32_t tries)
 {
-    const uint64_t half = m->cache.kv.bytes / 2 / QW_BUFFER_ALIGNMENT * QW_BUFFER_ALIGNMENT;
+    const qw_buffer *buffer = m->cache.kv.bytes > m->cache.states.bytes ? &m->cache.kv : &m->cache.states;
+    const uint64_t half = buffer->bytes / 2 / QW_BUFFER_ALIGNMENT * QW_BUFFER_ALIGNMENT;
     const qw_copy copy = {.from = 0, .to = half, .bytes = half};
-    const qw_copy_args args = {&m->cache.kv, 1, &copy};
+    const qw_copy_args args = {buffer, 1, &copy};
     double best = 1e30;
     for (int32_t i = 0; i <= tries; i++) { /* the first one warms up */
         const double begin = qw_clock_seconds();
