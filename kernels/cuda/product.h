@@ -152,9 +152,9 @@ static QW_KERNEL qw_product_tiled(qw_product p, qw_groups groups, const W *w, co
         }
     }
     QW_UNROLL /* else the sums would lie in memory, for an index to find them */
-        for (int element = 0; element < 16; element++)
+        for (int n = 0; n < 16; n++)
     {
-        const int i = element / 4, j = element % 4;
+        const int i = all / 4, j = all % 4;
         const int row = qw_thread() / 16 * 4 + i, column = block.column + qw_thread() % 16 * 4 + j;
         if (row < block.rows && column < p.columns)
             qw_product_store(p, block.begin + row, column,
@@ -267,7 +267,7 @@ static QW_KERNEL qw_product_matrix(qw_product p, qw_groups groups, const qw_bf16
     QW_UNROLL /* else the sums would lie in memory, for an index to find them */
         for (int n = 0; n < 32; n++)
     {
-        const int i = n / 16, j = n / 4 % 4, e = n % 4;
+        const int i = all / 16, j = all / 4 % 4, e = all % 4;
         const int row = qw_warp() / 2 * 32 + i * 16 + e / 2 * 8 + qw_lane() / 4;
         const int column = block.column + qw_warp() % 2 * 32 + j * 8 + qw_lane() % 4 * 2 + e % 2;
         if (row < block.rows && column < p.columns)
