@@ -152,7 +152,7 @@ static QW_KERNEL qw_product_tiled(qw_product p, qw_groups groups, const W *w, co
         }
     }
     QW_UNROLL /* else the sums would lie in memory, for an index to find them */
-        for (int n = 0; n < 16; n++)
+        for (int all = 0; all < 16; all++)
     {
         const int i = all / 4, j = all % 4;
         const int row = qw_thread() / 16 * 4 + i, column = block.column + qw_thread() % 16 * 4 + j;
@@ -265,7 +265,7 @@ static QW_KERNEL qw_product_matrix(qw_product p, qw_groups groups, const qw_bf16
             qw_matrix_store_x(xs.at((1 - now) * stage), ahead);
     }
     QW_UNROLL /* else the sums would lie in memory, for an index to find them */
-        for (int n = 0; n < 32; n++)
+        for (int all = 0; all < 32; all++)
     {
         const int i = all / 16, j = all / 4 % 4, e = all % 4;
         const int row = qw_warp() / 2 * 32 + i * 16 + e / 2 * 8 + qw_lane() / 4;
