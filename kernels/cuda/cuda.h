@@ -182,8 +182,8 @@ qwen36_status qw_cuda_copy(qw_backend *, const qw_copy_args *);
  * Before the first step. QWEN36_ERROR_OUT_OF_MEMORY, QWEN36_ERROR_DEVICE_LOST; anything else is a reason to
  * disable a row. */
 qwen36_status qw_cuda_probe(qw_cuda *cuda);
-/* The rows out of use, as bits (qw_plan_bit), and how many launches, and products of the library, were refused
- * so far. */
+/* The rows out of use, as bits (qw_plan_bit), and how many launches, and products of the library, were
+ * refused so far. */
 uint32_t qw_cuda_disabled(const qw_backend *backend);
 uint64_t qw_cuda_refusals(const qw_backend *backend);
 

@@ -201,8 +201,8 @@ uint64_t qw_cuda_linear_scratch_bytes(const qw_backend_config *config)
                           &narrow);
 }
 
-/* One part: a refusal of the library is answered by a row of our own. It is of this shape, and says nothing of
- * others. */
+/* One part: a refusal of the library is answered by a row of our own. It is of this shape, and says nothing
+ * of others. */
 static qwen36_status multiply_part(qw_cuda *cuda, const qw_product &p, const qw_view &w, narrow_x *narrow)
 {
     const qw_product_shape shape = {

@@ -204,7 +204,8 @@ TEST(plan, disabled_rows)
     device.disabled = UINT32_MAX;
     CHECK_INT(qw_plan_attention(&device, &many).row, QW_ATTENTION_GENERAL);
     CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX)), "matrix attention");
-    CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY)), "the library of products");
+    CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY)),
+               "the library of products");
     CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_FEW)), "");
 }
 
