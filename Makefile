@@ -79,8 +79,10 @@ TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
 CXX_EXAMPLE_SOURCES := $(sort $(wildcard examples/*.cpp))
-BENCH_SOURCES := $(sort $(wildcard tests/bench/bench_*.c))
-BENCH_SHARED := $(sort $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c)))
+BENCH_SHARED := $(sort $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c)))
+# Of whole models for every backend; the others look into the CPU's.
+BENCH_OF_MODELS = tests/bench/bench_model.c tests/bench/bench_sessions.c
+BENCH_SOURCES := $(if $(filter cpu,$(BACKEND)),$(sort $(wildcard tests/bench/bench_*.c)),$(BENCH_OF_MODELS))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 
 # Kernels for an instruction set lie in files named after it. Elsewhere than on x86-64 they are left out, and
@@ -183,7 +185,7 @@ endif
 # ---- library -------------------------------------------------------------------------------------------------
 
 .PHONY: all lib static shared examples unit cdef install uninstall dist prepare test demo bench asan ubsan tsan fuzz \
-    fuzzers simt cuda-objects check-abi check-symbols check-header check-style clean help FORCE
+    fuzzers simt cuda-objects cuda-tests test-cuda check-abi check-symbols check-header check-style clean help FORCE
 
 all: lib examples
 lib: static shared
@@ -294,7 +296,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_COMMON) $(BUILD)/internal.
 	$(call say,LINK,$@)
 	$(Q)$(LINK) $(call WRAP,$@) -o $@ $< $(TEST_COMMON) $(BUILD)/internal.a $(TEST_LIBS)
 
-BENCH_FLAGS = -O2 -g $(INCLUDES) $(TIER_DEFINES) $(CFLAGS) $(FIXED)
+BENCH_FLAGS = -O2 -g $(INCLUDES) $(TIER_DEFINES) -DQW_BENCH_EXAMPLES='"$(BUILD)/examples"' $(CFLAGS) $(FIXED)
 $(BENCHES): $(BUILD)/bench/%: tests/bench/%.c $(BENCH_SHARED) $(BUILD)/internal.a $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
@@ -314,10 +316,12 @@ $(FUZZERS): $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/internal.a $(BUILD)/flags
 # Without a GPU: the kernels, compiled by the host's C++ compiler for the SIMT machine of tests/simt, once for each
 # warp width and once unchecked, make test programs build/simt32/test_*, build/simt64/test_* and build/simt-plain/test_*.
 SIMT_MACHINES = simt32 simt64 simt-plain
+INSTRUCTIONS = instructions material instruction_kernels
 simt32_FLAGS = -O2 -DQW_WARP_WIDTH=32
 simt64_FLAGS = -O2 -DQW_WARP_WIDTH=64
 simt-plain_FLAGS = -O3 -DQW_WARP_WIDTH=32 -DQW_SIMT_UNCHECKED
-SIMT_PROGRAMS := $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:tests/simt/%.c=build/$(machine)/%))
+SIMT_PROGRAMS := $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:tests/simt/%.c=build/$(machine)/%)) \
+    build/simt32/instructions build/simt-plain/instructions
 SIMT_FLAGS = $(INCLUDES) -g -fPIC -ffp-contract=off $($(word 2,$(subst /, ,$@))_FLAGS)
 SIMT_CXX = $(CXX) -std=c++17 -pthread -MMD -MP -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Werror \
     -fno-exceptions -fno-rtti -fno-threadsafe-statics -DQW_DEVICE_SHIM='"tests/simt/simt_device.h"' $(SIMT_FLAGS)
@@ -342,25 +346,59 @@ build/$(1)/machine.a: $(call simt_objects,$(1)) build/$(1)/tests/harness.o
 build/$(1)/test_%: build/$(1)/tests/simt/test_%.o build/$(1)/machine.a $$(BUILD)/internal.a
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CXX) -pthread -o $$@ $$^ $$(LDFLAGS) $$(LIBS) -lm
+build/$(1)/instructions: $(INSTRUCTIONS:%=build/$(1)/tests/gpu/%.o) build/$(1)/machine.a $$(BUILD)/internal.a
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CXX) -pthread -o $$@ $$^ $$(LDFLAGS) $$(LIBS) -lm
 endef
 $(foreach machine,$(SIMT_MACHINES),$(eval $(call simt_rules,$(machine))))
-.SECONDARY: $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:%.c=build/$(machine)/%.o))
+.SECONDARY: $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:%.c=build/$(machine)/%.o) \
+    $(INSTRUCTIONS:%=build/$(machine)/tests/gpu/%.o))
 
 # With nvcc, still without a GPU: registers, spills and shared memory of each kernel on each architecture. Together with
 # the library's kernels, those that try the device header.
-CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(DEVICE_SOURCES) $(if $(DEVICE_SOURCES),$(wildcard tests/simt/*.cu)))
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(DEVICE_SOURCES) $(if $(DEVICE_SOURCES),$(wildcard tests/simt/*.cu) \
+    tests/gpu/instruction_kernels.cu))
 
 cuda-objects: $(BUILD)/kernels.txt
 $(BUILD)/kernels.txt: $(CUDA_OBJECTS) tests/tools/kernel_report.py
 	@mkdir -p $(@D)
 	$(Q)$(PYTHON) tests/tools/kernel_report.py $(CUDA_OBJECTS:.o=.log) >$@
 
+# With nvcc, for a GPU: the same tests of operations, with tests/gpu/device.cu in place of the SIMT machine, the program
+# that compares instructions with those that the SIMT machine has kept, and one that describes the device. `make
+# test-cuda` runs them.
+GPU_TESTS := $(patsubst tests/simt/%.c,$(BUILD)/gpu/%,$(filter tests/simt/test_cuda_%,$(SIMT_TESTS)))
+GPU_DEVICE = $(BUILD)/tests/gpu/device.o
+ifeq ($(BACKEND),cuda)
+cuda-tests: $(GPU_TESTS) $(BUILD)/gpu/instructions $(BUILD)/gpu/describe
+$(BUILD)/gpu/%.o: %.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(TEST_FLAGS) -DQW_TEST_INPROCESS $(FIXED) -c -o $@ $<
+
+$(GPU_TESTS): $(BUILD)/gpu/%: $(BUILD)/gpu/tests/simt/%.o $(BUILD)/gpu/tests/harness.o $(GPU_DEVICE) $(BUILD)/internal.a
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+$(BUILD)/gpu/instructions: $(BUILD)/gpu/tests/gpu/instructions.o $(BUILD)/gpu/tests/gpu/material.o \
+    $(BUILD)/tests/gpu/instruction_kernels.o $(GPU_DEVICE) $(BUILD)/internal.a
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+
+$(BUILD)/gpu/describe: $(BUILD)/tests/gpu/describe.o $(BUILD)/internal.a
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -o $@ $^ $(LIBS) -lm
+else
+cuda-tests:
+	$(error $@ is of BACKEND=cuda)
+endif
+
 # ---- tests ---------------------------------------------------------------------------------------------------
 
 # The runner starts builds of its own, with these variables and its own jobs. One runs at a time in a tree, also when
 # several targets are asked for at once.
 RUN = @mkdir -p build && MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' \
-    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' \
+    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' CUDA_PTX='$(CUDA_PTX)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' \
     FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
     MAKELEVEL=0 MAKEFLAGS= MFLAGS= MAKEOVERRIDES= flock -o build/lock $(PYTHON) tests/run.py
 PREPARE = @CC='$(CC)' CXX='$(CXX)' BACKEND='$(BACKEND)' NVCC='$(NVCC)' \
@@ -371,6 +409,10 @@ prepare:
 
 test: prepare
 	$(RUN)
+
+# Asked for by itself, where there is a GPU: nothing else runs it.
+test-cuda: prepare
+	$(RUN) $@
 
 asan ubsan tsan fuzz check-abi check-symbols check-header check-style: prepare
 	$(RUN) $@
@@ -437,9 +479,11 @@ help:
 #: run       demo             installs what is missing, builds, shows a conversation, and on a terminal holds one
 #:           bench            benchmarks
 #: test      test             installs what is missing, runs all tests
+#:           test-cuda        the CUDA backend on a GPU of this machine: instructions, operations, models
 #:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*
 #:           simt             builds the tests of the CUDA kernels on a SIMT machine: build/simt32, build/simt64, build/simt-plain
 #:           cuda-objects     with BACKEND=cuda: the kernels alone, and build/cuda/kernels.txt: their registers and spills
+#:           cuda-tests       with BACKEND=cuda: builds the programs for a GPU, build/cuda/gpu/
 #:           asan ubsan tsan  the unit tests under a sanitizer (address + undefined, undefined, thread)
 #:           fuzz             each fuzzer for FUZZ_SECONDS
 #:           check-abi        exported names, sizes, offsets, constants, types against the baseline

@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BACKEND = os.environ.get("BACKEND", "cpu")
 JOBS = os.cpu_count() or 1
 VENV = ROOT / "build/venv/bin/python"
+SIMT_RECORD = ROOT / "build/simt32/instructions.bin"
 ASSETS = pathlib.Path(os.environ.get("QWEN36_ASSETS", ROOT.parent / "shared/assets"))
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
 
@@ -38,6 +40,10 @@ SANITIZER_OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "second_deadlock_stack=1:allocator_may_return_null=1",
 }
+
+# The unit test programs that run whole models, and so say something of the CUDA backend. Not those that interpose on the
+# table of operations (test_interpose, test_trace, test_random_sessions): they look at outputs in host memory.
+CUDA_TESTS = ["test_golden", "test_laws", "test_fork", "test_session", "test_snapshot", "test_prefix", "test_demo_chat"]
 
 
 class Tally:
@@ -104,7 +110,7 @@ def together(function, items):
 def build(*words):
     """Builds; a tally that holds nothing, or a failure."""
     variables = [f"{name}={os.environ[name]}"
-                 for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CFLAGS", "LDFLAGS", "V")
+                 for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CUDA_PTX", "CFLAGS", "LDFLAGS", "V")
                  if name in os.environ and not any(word.startswith(name + "=") for word in words)]
     status, output = execute([os.environ.get("MAKE", "make"), *variables, *words], 1800)
     return Tally() if status == 0 else judged("make " + shlex.join(words), status, output, (0, 1, 0))
@@ -195,16 +201,73 @@ def simt():
     sources = sorted(ROOT.glob("tests/simt/test_*.c"))
     machines = ("simt32", "simt64", "simt-plain")
     found = [[ROOT / f"build/{machine}" / source.stem] for machine in machines for source in sources]
-    return built if built.failed else together(run_program, found)
+    return built if built.failed else together(run_program, found) + simt_record()
+
+
+def instructions(machine, mode):
+    """Runs the instructions of a machine, and keeps their results or compares them with those that are kept."""
+    command = [ROOT / f"build/{machine}/instructions", mode, SIMT_RECORD]
+    status, output = execute(command, 300)
+    return judged(f"{machine}/instructions {mode}", status, output, last_summary(output))
+
+
+def simt_record():
+    """What a GPU will be compared with, by the comparison that it will meet: that finds what was spoilt."""
+    kept = instructions("simt32", "keep")
+    if kept.failed:
+        return kept
+    return instructions("simt32", "compare") + instructions("simt32", "doubt") + instructions("simt-plain", "compare")
 
 
 def nvcc():
     """The library with the CUDA backend: nvcc is needed, a GPU is not."""
-    built = build("lib", "cuda-objects", "BACKEND=cuda")
+    built = build("lib", "cuda-objects", "cuda-tests", "BACKEND=cuda")
     if built.failed:
         return built
     gates = [ROOT / f"tests/gates/{name}.py" for name in ("cuda", "symbols", "abi", "install")]
     return sum((run_program([sys.executable, gate], BACKEND="cuda") for gate in gates), Tally())
+
+
+# ---- on a GPU, by `make test-cuda` ----
+
+def cuda_device():
+    """What the following steps run on: a record of them begins with it. They are for nothing where there is none."""
+    built = build("lib", "examples", "cuda-tests", *(f"build/cuda/tests/{name}" for name in CUDA_TESTS), "BACKEND=cuda")
+    built += build("build/simt32/instructions", "BACKEND=cpu")
+    if built.failed:
+        return built
+    status, output = execute([ROOT / "build/cuda/gpu/describe"], 120)
+    if status == 0:
+        print(output, end="", flush=True)
+    return judged("the device", status, output, None)
+
+
+def cuda_instructions():
+    kept = instructions("simt32", "keep")
+    return kept if kept.failed else instructions("cuda/gpu", "compare")
+
+
+def cuda_operations(*prefix):
+    """One after another: each has the GPU to itself."""
+    sources = sorted(ROOT.glob("tests/simt/test_cuda_*.c"))
+    return sum((run_program([*prefix, ROOT / "build/cuda/gpu" / source.stem], 3600) for source in sources), Tally())
+
+
+def cuda_models():
+    return sum((run_criterion(ROOT / "build/cuda/tests" / name) for name in CUDA_TESTS), Tally())
+
+
+def cuda_sanitizer():
+    """The tests of operations under compute-sanitizer: accesses to global memory, and races in shared memory, which the
+    SIMT machine finds in its one order of threads only."""
+    folders = [pathlib.Path(os.environ.get("NVCC") or "nvcc").parent, "/usr/local/cuda/bin"]
+    tool = shutil.which("compute-sanitizer") or shutil.which(
+        "compute-sanitizer", path=os.pathsep.join(map(str, folders)))
+    if tool is None:
+        print("compute-sanitizer is not installed")
+        return Tally(skipped=1)
+    return sum((cuda_operations(tool, "--tool", check, "--error-exitcode", "77", "--report-api-errors", "no")
+                for check in ("memcheck", "racecheck")), Tally())
 
 
 GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")
@@ -219,7 +282,15 @@ STEPS = {
     "asan": lambda: sanitized("asan"),
     "tsan": lambda: sanitized("tsan"),
 }
+CUDA_STEPS = {
+    "cuda-device": cuda_device,
+    "cuda-instructions": cuda_instructions,
+    "cuda-operations": cuda_operations,
+    "cuda-models": cuda_models,
+    "cuda-sanitizer": cuda_sanitizer,
+}
 MORE_STEPS = {
+    **CUDA_STEPS,
     "ubsan": lambda: sanitized("ubsan"),
     "fuzz": fuzz,
     "check-abi": scripts(sys.executable, "tests/gates/abi.py"),
@@ -231,7 +302,7 @@ MORE_STEPS = {
 
 def main():
     total = Tally()
-    for name in sys.argv[1:] or STEPS:
+    for name in [step for word in sys.argv[1:] or STEPS for step in (CUDA_STEPS if word == "test-cuda" else [word])]:
         begin = time.monotonic()
         tally = {**STEPS, **MORE_STEPS}[name]()
         print("".join(tally.texts), end="")
@@ -239,6 +310,8 @@ def main():
         print(f"{name:14} {tally.passed:5} ok  {tally.skipped:3} skipped {time.monotonic() - begin:6.0f} s{failed}",
               flush=True)
         total += tally
+        if name == "cuda-device" and tally.failed:
+            break
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed or not total.passed else 0
 

@@ -42,7 +42,7 @@ void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why)
 void qw_cuda_refused(qw_cuda *cuda, uint32_t row)
 {
     cuda->refusals++;
-    qw_cuda_disable(cuda, row, "the device refused to launch it");
+    qw_cuda_disable(cuda, row, "it was refused");
 }
 
 uint32_t qw_cuda_disabled(const qw_backend *backend)
@@ -82,12 +82,13 @@ uint64_t qw_cuda_own_bytes(const qw_backend_config *config)
            qw_cuda_round_up(qw_cuda_expert_table_bytes(config));
 }
 
-/* Not where a row must not depend on the rows beside it: the library cuts its sums by the shape. Nor where
- * only what every device can run is asked for. */
+/* Not where a row must not depend on the rows beside it: the library cuts its sums by the shape. Nor where it
+ * is out of use from the start, as it is where only what every device can run is asked for. */
 static qwen36_status open_library(qw_cuda *cuda)
 {
     qwen36_status status = QWEN36_OK;
-    if (cuda->config.batch_invariant == 0 && cuda->config.device_tier == QWEN36_DEVICE_TIER_AUTO)
+    const uint32_t row = qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY);
+    if (cuda->config.batch_invariant == 0 && (cuda->profile.disabled & row) == 0)
         status = qw_blas_open(cuda->allocator, &cuda->blas);
     cuda->profile.library = cuda->blas != nullptr;
     return status;

@@ -63,7 +63,7 @@ struct qw_cuda {
     qw_dims dims;
     qw_device_profile profile; /* its `disabled` grows while the backend lives */
     uint32_t named_for;        /* the `disabled` of the backend's name */
-    uint64_t refusals;         /* launches of a row that were refused, another having served */
+    uint64_t refusals;         /* launches and products that were refused, another row having served */
     qw_stream stream;
     unsigned char *arena; /* all device memory: scratch first, then what buffers and imports took */
     uint64_t arena_bytes, arena_used;
@@ -182,7 +182,8 @@ qwen36_status qw_cuda_copy(qw_backend *, const qw_copy_args *);
  * Before the first step. QWEN36_ERROR_OUT_OF_MEMORY, QWEN36_ERROR_DEVICE_LOST; anything else is a reason to
  * disable a row. */
 qwen36_status qw_cuda_probe(qw_cuda *cuda);
-/* The rows out of use, as bits (qw_plan_bit), and how many launches were refused so far. */
+/* The rows out of use, as bits (qw_plan_bit), and how many launches, and products of the library, were
+ * refused so far. */
 uint32_t qw_cuda_disabled(const qw_backend *backend);
 uint64_t qw_cuda_refusals(const qw_backend *backend);
 

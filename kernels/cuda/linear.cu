@@ -201,7 +201,8 @@ uint64_t qw_cuda_linear_scratch_bytes(const qw_backend_config *config)
                           &narrow);
 }
 
-/* One part: a refusal of the library is answered by a row of our own. */
+/* One part: a refusal of the library is answered by a row of our own. It is of this shape, and says nothing
+ * of others. */
 static qwen36_status multiply_part(qw_cuda *cuda, const qw_product &p, const qw_view &w, narrow_x *narrow)
 {
     const qw_product_shape shape = {
@@ -210,6 +211,7 @@ static qwen36_status multiply_part(qw_cuda *cuda, const qw_product &p, const qw_
         const qwen36_status status = multiply_by_library(cuda, p, w, narrow);
         if (status != QWEN36_ERROR_DEVICE)
             return status;
+        cuda->refusals++;
     }
     return multiply(cuda, p, w);
 }

@@ -3,8 +3,8 @@
  * to BF16 explains, is out of use for this model.
  *
  * The operations run as they will later, but on a state of their own (qw_cuda_create with small dimensions,
- * the model's heads and cache), so that neither the model's scratch nor its limits matter. Sizes are no
- * multiples of a kernel's tiles. */
+ * the model's heads and cache), so that neither the model's scratch nor its limits matter. The library of
+ * products is the model's, lent. Sizes are no multiples of a kernel's tiles. */
 #include "kernels/cuda/cuda.h"
 
 #include <math.h>
@@ -20,9 +20,15 @@ enum {
     INTS = 5 * ROWS + TABLE + static_cast<int>(sizeof(qw_segment) / sizeof(int32_t))
 };
 
-/* Of a product of two roundings, and of attention: relative to the largest element. */
+/* Of a product of two roundings, of one in F16, and of attention: relative to the largest element. */
 #define PRODUCT_BOUND 0x1p-6F
+#define F16_BOUND 0x1p-9F
 #define ATTENTION_BOUND 0x1p-5F
+
+static uint32_t library_row()
+{
+    return qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY);
+}
 
 struct lab {
     qw_dims dims;
@@ -31,6 +37,7 @@ struct lab {
     unsigned char *memory; /* of the device: what stands below it, one after another */
     float *input;          /* numbers for every float argument */
     qw_bf16 *weight;
+    qw_f16 *weight_f16; /* the first of the same numbers */
     float *q, *y[2];
     unsigned char *cache;
     int32_t *ints;
@@ -77,6 +84,7 @@ static uint64_t carve(lab *l, unsigned char *base)
     qw_cuda_scratch scratch = {base, 0};
     l->input = scratch.take<float>(l->inputs);
     l->weight = scratch.take<qw_bf16>(l->weights);
+    l->weight_f16 = scratch.take<qw_f16>(INNER * WIDTH);
     l->q = scratch.take<float>(l->outputs);
     l->y[0] = scratch.take<float>(l->outputs);
     l->y[1] = scratch.take<float>(l->outputs);
@@ -92,6 +100,41 @@ static float number(uint32_t *state)
     return static_cast<float>(static_cast<int32_t>(*state >> 24) - 128) / 128.0F;
 }
 
+/* A multiple of 1/128 below 1 in either format: float32's bits, with F16's exponent. */
+static qw_bf16 as_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return {static_cast<uint16_t>(bits >> 16)};
+}
+
+static qw_f16 as_f16(float value)
+{
+    const uint32_t bits = uint32_t{as_bf16(value).bits} << 16, magnitude = bits & 0x7FFFFFFF;
+    const uint32_t narrow = magnitude == 0 ? 0 : (magnitude >> 13) - ((127 - 15) << 10);
+    return {static_cast<uint16_t>((bits >> 16 & 0x8000) | narrow)};
+}
+
+static qwen36_status fill_weights(lab *l)
+{
+    const qw_stream stream = cuda_of(l)->stream;
+    uint32_t state = 2;
+    qw_bf16 *weight = reinterpret_cast<qw_bf16 *>(l->host);
+    for (int64_t i = 0; i < l->weights; i++)
+        weight[i] = as_bf16(number(&state));
+    qwen36_status status =
+        qw_runtime_upload(stream, l->weight, weight, static_cast<uint64_t>(l->weights) * sizeof *weight);
+    if (status == QWEN36_OK)
+        status = qw_runtime_wait(stream);
+    state = 2;
+    qw_f16 *narrow = reinterpret_cast<qw_f16 *>(l->host);
+    for (int64_t i = 0; i < INNER * WIDTH; i++)
+        narrow[i] = as_f16(number(&state));
+    if (status == QWEN36_OK)
+        status = qw_runtime_upload(stream, l->weight_f16, narrow, INNER * WIDTH * sizeof *narrow);
+    return status != QWEN36_OK ? status : qw_runtime_wait(stream);
+}
+
 /* Inputs have more bits than BF16 holds. */
 static qwen36_status fill(lab *l)
 {
@@ -103,17 +146,20 @@ static qwen36_status fill(lab *l)
         qw_runtime_upload(stream, l->input, l->host, static_cast<uint64_t>(l->inputs) * sizeof(float));
     if (status == QWEN36_OK)
         status = qw_runtime_wait(stream);
-    qw_bf16 *weight = reinterpret_cast<qw_bf16 *>(l->host);
-    for (int64_t i = 0; i < l->weights; i++) {
-        const float value = number(&state);
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        weight[i].bits = static_cast<uint16_t>(bits >> 16);
-    }
-    if (status == QWEN36_OK)
-        status =
-            qw_runtime_upload(stream, l->weight, weight, static_cast<uint64_t>(l->weights) * sizeof *weight);
-    return status != QWEN36_OK ? status : qw_runtime_wait(stream);
+    return status != QWEN36_OK ? status : fill_weights(l);
+}
+
+/* The model's library is lent: one of the lab's own would be another. */
+static qwen36_status open_state(lab *l, const qw_cuda *model)
+{
+    qw_device_profile profile = model->profile;
+    profile.disabled |= library_row();
+    const qwen36_status status = qw_cuda_create(&l->config, &profile, &l->backend, nullptr);
+    if (status != QWEN36_OK)
+        return status;
+    cuda_of(l)->blas = model->blas;
+    cuda_of(l)->profile.library = model->profile.library;
+    return QWEN36_OK;
 }
 
 static qwen36_status open_lab(lab *l, const qw_cuda *model)
@@ -121,7 +167,7 @@ static qwen36_status open_lab(lab *l, const qw_cuda *model)
     set_dims(l, model);
     const int64_t floats = QW_MAX(l->inputs, QW_MAX(2 * l->outputs, l->weights));
     const uint64_t bytes = carve(l, nullptr);
-    qwen36_status status = qw_cuda_create(&l->config, &model->profile, &l->backend, nullptr);
+    qwen36_status status = open_state(l, model);
     if (status != QWEN36_OK)
         return status;
     l->host = static_cast<float *>(qw_alloc(model->allocator, static_cast<size_t>(floats), sizeof *l->host));
@@ -138,8 +184,10 @@ static qwen36_status open_lab(lab *l, const qw_cuda *model)
 
 static void close_lab(lab *l, const qw_cuda *model)
 {
-    if (l->backend.self != nullptr)
+    if (l->backend.self != nullptr) {
         (void)qw_runtime_wait(cuda_of(l)->stream); /* nothing is under way in what is freed */
+        cuda_of(l)->blas = nullptr;
+    }
     qw_runtime_free(QW_SPACE_DEVICE, l->memory);
     qw_free(model->allocator, l->host);
     qw_cuda_destroy(&l->backend);
@@ -173,6 +221,28 @@ static qwen36_status run_mlp(lab *l, float *y)
     args.down = down.view;
     args.y = out.view;
     return qw_cuda_mlp(&l->backend, &args);
+}
+
+static qwen36_status run_linear(lab *l, float *y, void *weight, int32_t dtype)
+{
+    const array x(l->input, QW_F32, ROWS, WIDTH), out(y, QW_F32, ROWS, WIDTH);
+    const array w(weight, dtype, WIDTH, WIDTH);
+    qw_linear_args args = {};
+    args.x = x.view;
+    args.parts = 1;
+    args.w[0] = w.view;
+    args.y[0] = out.view;
+    return qw_cuda_linear(&l->backend, &args);
+}
+
+static qwen36_status run_linear_bf16(lab *l, float *y)
+{
+    return run_linear(l, y, l->weight, QW_BF16);
+}
+
+static qwen36_status run_linear_f16(lab *l, float *y)
+{
+    return run_linear(l, y, l->weight_f16, QW_F16);
 }
 
 static qwen36_status run_experts(lab *l, float *y)
@@ -254,7 +324,10 @@ struct trial {
     float bound;
 };
 
+/* The library twice, for a model may have weights of either format. */
 static const trial trials[] = {
+    {QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY, run_linear_bf16, PRODUCT_BOUND},
+    {QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY, run_linear_f16, F16_BOUND},
     {QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX, run_mlp, PRODUCT_BOUND},
     {QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX, run_experts, PRODUCT_BOUND},
     {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE, run_prefill, ATTENTION_BOUND},
@@ -264,9 +337,16 @@ static const trial trials[] = {
 static int64_t outputs_of(const lab *l, const trial &t)
 {
     const int64_t queries = int64_t{l->dims.heads} * l->dims.head_dim;
-    if (t.table == QW_PLAN_PRODUCTS)
-        return ROWS * ROWS;
-    return t.table == QW_PLAN_EXPERTS ? ROWS * WIDTH : t.run == run_prefill ? ROWS * queries : queries;
+    if (t.table == QW_PLAN_ATTENTION)
+        return t.run == run_prefill ? ROWS * queries : queries;
+    return t.run == run_mlp ? ROWS * ROWS : ROWS * WIDTH;
+}
+
+/* The rows that this device might use at all. */
+static uint32_t rows_of(const qw_cuda *cuda)
+{
+    const uint32_t matrix = cuda->profile.matrix_bf16 != 0 ? qw_plan_special_rows() & ~library_row() : 0;
+    return (matrix | (cuda->profile.library != 0 ? library_row() : 0)) & ~cuda->profile.disabled;
 }
 
 /* A number that is no number differs from all. */
@@ -306,13 +386,14 @@ static bool is_fatal(qwen36_status status)
 static qwen36_status try_row(qw_cuda *model, lab *l, const trial &t)
 {
     const uint32_t bit = qw_plan_bit(t.table, t.row), before = model->profile.disabled;
+    const uint64_t refusals = cuda_of(l)->refusals;
     const int64_t count = outputs_of(l, t);
-    if ((before & bit) != 0 || count == 0) /* a model without such a layer */
+    if ((rows_of(model) & bit) == 0 || count == 0) /* a model without such a layer */
         return QWEN36_OK;
     const qwen36_status status = run_both(l, t, before, count);
     if (is_fatal(status))
         return status;
-    if ((cuda_of(l)->profile.disabled & ~before) != 0 && status == QWEN36_OK)
+    if (cuda_of(l)->refusals != refusals && status == QWEN36_OK)
         qw_cuda_refused(model, bit);
     else if (status != QWEN36_OK)
         qw_cuda_disable(model, bit, "it could not be tried");
@@ -323,15 +404,14 @@ static qwen36_status try_row(qw_cuda *model, lab *l, const trial &t)
 
 qwen36_status qw_cuda_probe(qw_cuda *cuda)
 {
-    if ((cuda->profile.disabled & qw_plan_special_rows()) == qw_plan_special_rows() ||
-        cuda->profile.matrix_bf16 == 0) /* which all of them need */
+    if (rows_of(cuda) == 0)
         return QWEN36_OK;
     lab l = {};
     qwen36_status status = open_lab(&l, cuda);
     for (size_t i = 0; i < QW_COUNT_OF(trials) && !is_fatal(status); i++) {
         if (status == QWEN36_OK)
             status = try_row(cuda, &l, trials[i]);
-        else
+        else if ((rows_of(cuda) & qw_plan_bit(trials[i].table, trials[i].row)) != 0)
             qw_cuda_disable(cuda, qw_plan_bit(trials[i].table, trials[i].row), "it could not be tried");
     }
     close_lab(&l, cuda);

@@ -243,6 +243,7 @@ static const struct {
     int32_t table, row;
     const char *name;
 } special_rows[] = {
+    {QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY, "the library of products"},
     {QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX, "matrix products"},
     {QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX, "matrix experts"},
     {QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE, "matrix-wide attention"},

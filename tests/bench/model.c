@@ -26,7 +26,7 @@ const char *bench_checkpoint(const char *like, int32_t layers)
         snprintf(what, sizeof what, "--layers %d", layers);
     snprintf(directory, sizeof directory, "build/checkpoints/bench-%s-%d", like, layers);
     snprintf(command, sizeof command,
-             "mkdir -p build/checkpoints && build/cpu/examples/make-model --like %s %s -o %s", like, what,
+             "mkdir -p build/checkpoints && " QW_BENCH_EXAMPLES "/make-model --like %s %s -o %s", like, what,
              directory);
     if (access(directory, R_OK) != 0 && system(command) != 0)
         bench_give_up(command);

@@ -54,7 +54,8 @@ def succeeds(command, text="", **options):
 
 def make(*words):
     """A build as a check. Quiet unless it fails."""
-    variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CFLAGS", "LDFLAGS")
+    names = ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CUDA_PTX", "CFLAGS", "LDFLAGS")
+    variables = [f"{name}={os.environ[name]}" for name in names
                  if name in os.environ and not any(str(w).startswith(name + "=") for w in words)]
     return succeeds([os.environ.get("MAKE", "make"), *variables, *words], "build")
 

@@ -51,7 +51,7 @@ static inline void world_close(world *w)
 {
     void *all[] = {w->qg, w->k, w->v, w->q_norm, w->k_norm, w->cache, w->judge_cache, w->o, w->judge_o};
     for (size_t i = 0; i < QW_COUNT_OF(all); i++)
-        free(all[i]);
+        drop(all[i]);
     pair_close(&w->p);
 }
 
@@ -123,7 +123,7 @@ static inline void world_run_step(world *w, int32_t judge, const qw_batch *batch
     for (int32_t r = 0; r < batch->rows; r++)
         memcpy((judge ? w->judge_o : w->o) + (w->offset[row[r].sequence] + row[r].token) * queries,
                o + r * queries, (size_t)queries * 4);
-    free(qg), free(q), free(k), free(v), free(o);
+    drop(qg), drop(q), drop(k), drop(v), drop(o);
 }
 
 /* A step of both backends. */

@@ -26,8 +26,7 @@ static inline void pack_batch(packed_batch *p, const qw_batch *from)
     const size_t writes = (size_t)from->writes * sizeof(qw_state_write);
     const size_t bytes = (5 * rows + blocks) * 4 + segments + writes;
     p->batch = *from;
-    p->block = calloc(1, bytes);
-    CHECK(p->block != NULL);
+    p->block = array_of(bytes);
     int32_t *next = p->block;
     p->batch.ids = pack_array(&next, from->ids, rows * 4);
     p->batch.positions = pack_array(&next, from->positions, 3 * rows * 4);
@@ -43,7 +42,7 @@ static inline void pack_batch(packed_batch *p, const qw_batch *from)
 
 static inline void packed_free(packed_batch *p)
 {
-    free(p->block);
+    drop(p->block);
 }
 
 #endif

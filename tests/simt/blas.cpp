@@ -1,6 +1,6 @@
 /* The library of products for the SIMT machine: plain sums on the host, off unless a test asks for it. It
  * takes no more than cuBLASLt takes: rows of x and w that begin at multiples of 16 bytes. */
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/cuda.h"
 
 #include "tests/simt/internal.h"
 #include "tests/simt/simt_memory.h"
@@ -14,6 +14,7 @@ struct qw_blas {
 
 static bool there;
 static int64_t refuse_in, products;
+static int32_t spoilt = -1;
 
 void simt_library(int32_t on)
 {
@@ -25,9 +26,19 @@ void simt_refuse_library(int64_t n)
     refuse_in = n;
 }
 
+void simt_spoil_library(int32_t dtype)
+{
+    spoilt = dtype;
+}
+
 int64_t simt_library_products(void)
 {
     return products;
+}
+
+int32_t simt_has_library(const qw_backend *backend)
+{
+    return static_cast<const qw_cuda *>(backend->self)->blas != nullptr;
 }
 
 qwen36_status qw_blas_open(const qw_allocator *allocator, qw_blas **out)
@@ -57,12 +68,13 @@ void qw_blas_close(qw_blas *blas)
 
 template <typename T> static void multiply(const qw_blas_product *p, const T *x, const T *w)
 {
+    const int64_t exchange = p->dtype == spoilt && p->columns % 2 == 0;
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t c = 0; c < p->columns; c++) {
             float sum = 0;
             for (int64_t k = 0; k < p->depth; k++)
                 sum += qw_to_float(x[r * p->x_stride + k]) * qw_to_float(w[c * p->w_stride + k]);
-            p->y[r * p->y_stride + c] = sum;
+            p->y[r * p->y_stride + (c ^ exchange)] = sum;
         }
 }
 

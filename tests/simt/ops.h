@@ -1,5 +1,6 @@
-/* What the tests of CUDA operations share: a pair of backends, one of them on the SIMT machine, with a device
- * profile that decides which rows of the tables serve; material; comparison. */
+/* What the tests of CUDA operations share: a pair of backends, one of them on the SIMT machine or on a GPU
+ * (tests/cuda/device.cu), with a device profile that decides which rows of the tables serve; material;
+ * comparison. */
 #ifndef QW_TESTS_SIMT_OPS_H
 #define QW_TESTS_SIMT_OPS_H
 
@@ -31,22 +32,17 @@ qwen36_status qw_cuda_head(qw_backend *, const qw_head_args *);
 qwen36_status qw_cuda_logprob(qw_backend *, const qw_logprob_args *);
 qwen36_status qw_cuda_sample(qw_backend *, qw_sample_args *);
 
-/* Device 0 has no matrix units; device 1 has (only where warps have 32 lanes). */
+/* Device 0 serves by general rows alone; device 1 has matrix units (only where warps have 32 lanes). */
 static inline int32_t devices(void)
 {
-    return simt_warp_width() == 32 ? 2 : 1;
+    return simt_profiles();
 }
 
 static inline qw_device_profile profile_of(int32_t device)
 {
-    return (qw_device_profile){.capability = device == 0 ? 70 : 80,
-                               .multiprocessors = 16,
-                               .warp_width = simt_warp_width(),
-                               .matrix_bf16 = device,
-                               .async_copy = device,
-                               .shared_bytes = device == 0 ? 48 * 1024 : 160 * 1024,
-                               .l2_bytes = 4 << 20,
-                               .bandwidth = 1000000000000};
+    qw_device_profile profile;
+    simt_profile(device, &profile);
+    return profile;
 }
 
 typedef struct pair {
@@ -105,16 +101,41 @@ static inline void pair_close(pair *p)
         CHECK_MSG(ran_ == QWEN36_OK && simt_fault()[0] == 0, "status %d, fault: %s", ran_, simt_fault());    \
     } while (0)
 
+/* Where no fault and no refusal can be planted, on a real device, tests that need them are skipped. */
+#define NEEDS_PLANTING()                                                                                     \
+    do {                                                                                                     \
+        if (!simt_plants())                                                                                  \
+            test_skip("a real device does not fail when asked to");                                          \
+    } while (0)
+
+/* ---- arrays, which kernels and the host both reach --------------------------------------------------- */
+
+/* Zeros; 64-byte aligned. */
+static inline void *array_of(size_t bytes)
+{
+    void *array = simt_array_create(bytes);
+    CHECK(array != NULL);
+    memset(array, 0, bytes);
+    return array;
+}
+
+static inline void drop(void *array)
+{
+    simt_array_destroy(array);
+}
+
+static inline int32_t *ints(size_t count)
+{
+    return array_of(count * sizeof(int32_t));
+}
+
 /* Random float32 in [-1, 1), and the same stored in another format; 64-byte aligned. `skew` elements lie
  * before. */
 static inline void *numbers(int32_t dtype, size_t count, uint64_t seed, size_t skew)
 {
     float *x = mix_random(count, seed);
-    const size_t size = (size_t)qw_dtype_size(dtype), bytes = ((count + skew) * size + 127) / 64 * 64;
-    char *out = aligned_alloc(64, bytes);
-    CHECK(out != NULL);
-    memset(out, 0, bytes);
-    out += skew * size;
+    const size_t size = (size_t)qw_dtype_size(dtype);
+    char *out = (char *)array_of((count + skew) * size) + skew * size;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], 4);
@@ -139,8 +160,7 @@ static inline float *floats(size_t count, uint64_t seed)
 
 static inline float *blank(size_t count)
 {
-    float *x = aligned_alloc(64, (count * 4 + 63) / 64 * 64);
-    CHECK(x != NULL);
+    float *x = array_of(count * sizeof *x);
     for (size_t i = 0; i < count; i++)
         x[i] = NAN;
     return x;

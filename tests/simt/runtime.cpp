@@ -44,6 +44,39 @@ static uint64_t free_memory = uint64_t{8} << 30;
 static std::atomic<int64_t> allocations_left, calls_left;
 static std::atomic<bool> lost;
 
+/* ---- what tests of operations ask for ------------------------------------------------------------------ */
+
+int32_t simt_plants(void)
+{
+    return 1;
+}
+
+int32_t simt_profiles(void)
+{
+    return QW_WARP == 32 ? 2 : 1;
+}
+
+/* Few multiprocessors, so that small shapes fill the device. */
+void simt_profile(int32_t device, qw_device_profile *out)
+{
+    *out = usual;
+    out->capability = device == 0 ? 70 : 80;
+    out->multiprocessors = 16;
+    out->matrix_bf16 = out->async_copy = device;
+    out->shared_bytes = device == 0 ? 48 * 1024 : 160 * 1024;
+    out->bandwidth = 1000000000000;
+}
+
+void *simt_array_create(size_t bytes)
+{
+    return aligned_alloc(64, (bytes + 127) / 64 * 64);
+}
+
+void simt_array_destroy(void *array)
+{
+    free(array);
+}
+
 int64_t simt_memory_outstanding(void)
 {
     return outstanding;

@@ -5,13 +5,27 @@
 
 #include "lib/plan/profile.h"
 
+#include <stddef.h>
 #include <stdint.h>
+
+struct qw_backend;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum { SIMT_DEVICES = 2 };
+
+/* 1: what plants faults and refusals does so. 0: the device is a real one (tests/cuda/device.cu), on which
+ * these functions do nothing, and nothing is counted. */
+int32_t simt_plants(void);
+/* What tests of operations open: 0, served by general rows alone, and 1, by all that it has. How many of them
+ * differ: 1 or 2. */
+int32_t simt_profiles(void);
+void simt_profile(int32_t device, qw_device_profile *out);
+/* An array that kernels and the host reach; 64-byte aligned. Null when there is no memory. */
+void *simt_array_create(size_t bytes);
+void simt_array_destroy(void *array);
 
 int64_t simt_memory_outstanding(void);
 int64_t simt_memory_broken(void); /* allocations freed with damaged guards */
@@ -36,11 +50,15 @@ void simt_fail_allocation(int64_t n);
 void simt_lose_device(int64_t n);
 void simt_revive_device(void);
 
-/* 1: qw_blas_open finds a library (blas.cpp). Default 0. */
+/* 1: qw_blas_open finds a library (blas.cpp). Default 0. On a real device: simt_profile leaves it in use. */
 void simt_library(int32_t on);
 /* The n-th product of the library from now is refused, with rubbish in y; 0: none. */
 void simt_refuse_library(int64_t n);
 int64_t simt_library_products(void); /* made so far */
+/* Whether a state that qw_cuda_create opened has one. */
+int32_t simt_has_library(const struct qw_backend *backend);
+/* Products of this format (QW_BF16, QW_F16; -1: of none) have neighbouring columns exchanged. */
+void simt_spoil_library(int32_t dtype);
 
 #ifdef __cplusplus
 }

@@ -40,7 +40,7 @@ static void world_close(world *w)
     void *all[] = {w->u, w->a, w->b,      w->weight,  w->a_log,   w->dt_bias,
                    w->c, w->o, w->states, w->judge_c, w->judge_o, w->judge_states};
     for (size_t i = 0; i < QW_COUNT_OF(all); i++)
-        free(all[i]);
+        drop(all[i]);
     pair_close(&w->p);
 }
 
@@ -92,7 +92,7 @@ static void run_step(world *w, int32_t judge, const qw_batch *batch, const mix_r
         copy_row(judge ? w->judge_c : w->c, to, c, r, w->channels);
         copy_row(judge ? w->judge_o : w->o, to, o, r, values);
     }
-    free(u), free(a), free(b), free(c), free(o);
+    drop(u), drop(a), drop(b), drop(c), drop(o);
 }
 
 static void step(void *test, const qw_batch *batch, const mix_row *row)
@@ -204,7 +204,7 @@ static void check_equal_runs(const mix_plan *one, int32_t which, const mix_plan 
     const int64_t state = (small_dims.conv_width - 1) * qw_dims_conv_channels(&small_dims) + 4 * 16 * 16;
     float *a = outputs_of(one, which), *b = outputs_of(other, other_which);
     CHECK(memcmp(a, b, (size_t)(one->length[which] * width + state) * 4) == 0);
-    free(a), free(b);
+    drop(a), drop(b);
 }
 
 /* A prompt cut at multiples of 64 has the same bits as in one piece. */

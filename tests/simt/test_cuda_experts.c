@@ -8,7 +8,7 @@ static void route_case(int32_t experts, int32_t k, int32_t rows, int32_t ties)
     pair p;
     pair_open(&p, &dims, 0, rows, 64, QW_F32);
     float *logits = floats(count, 3), *weights = blank(chosen), *expected = blank(chosen);
-    int32_t *ids = calloc(chosen, 4), *expected_ids = calloc(chosen, 4);
+    int32_t *ids = ints(chosen), *expected_ids = ints(chosen);
     for (size_t i = 0; i < count; i++)
         logits[i] = ties ? floorf(logits[i] * 3) : 5 * logits[i];
     qw_buffer b[5];
@@ -21,9 +21,11 @@ static void route_case(int32_t experts, int32_t k, int32_t rows, int32_t ties)
     p.judge.ops->route(&p.judge, &args);
     for (size_t i = 0; i < chosen; i++)
         CHECK_INT(ids[i], expected_ids[i]);
-    check_close(weights, expected, chosen, 1e-6, "route");
+    /* A sum of exponentials: those of a device are within 2 units of the last place where the host's are
+     * within 1, and leave 4 of them. The other bounds have room for that as they are. */
+    check_close(weights, expected, chosen, simt_plants() ? 1e-6 : 1e-6 + 0x1p-21, "route");
     pair_close(&p);
-    free(logits), free(weights), free(expected), free(ids), free(expected_ids);
+    drop(logits), drop(weights), drop(expected), drop(ids), drop(expected_ids);
 }
 
 TEST(cuda_experts, route)
@@ -40,8 +42,8 @@ TEST(cuda_experts, route_of_nan)
 {
     const qw_dims dims = {.experts = 200, .top_k = 8};
     pair p;
-    float logits[200], weights[8];
-    int32_t ids[8];
+    float *logits = blank(200), *weights = blank(8);
+    int32_t *ids = ints(8);
     pair_open(&p, &dims, 0, 1, 64, QW_F32);
     for (int i = 0; i < 200; i++)
         logits[i] = i % 3 == 0 ? NAN : -INFINITY;
@@ -55,6 +57,7 @@ TEST(cuda_experts, route_of_nan)
             CHECK(ids[i] != ids[j]);
     }
     pair_close(&p);
+    drop(logits), drop(weights), drop(ids);
 }
 
 typedef struct case_of {
@@ -75,7 +78,7 @@ static qw_view expert_weight(const case_of *c, int32_t e, int32_t m, char *memor
     for (int64_t r = 0; r < rows; r++)
         memcpy(memory + offset + r * (columns + pad) * size, from + r * columns * size,
                (size_t)(columns * size));
-    free(from);
+    drop(from);
     return (qw_view){buffer, offset, dtype, 2, {rows, columns}, {columns + pad, 1}};
 }
 
@@ -92,9 +95,8 @@ static void experts_case(const case_of *c)
     pair p;
     pair_open(&p, &dims, c->device, c->rows, 64, QW_F32);
     float *x = floats(count, 1), *weights = floats(pairs, 2), *y = blank(count), *expected = blank(count);
-    char *w = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    CHECK(w != NULL);
-    int32_t *ids = calloc(pairs, 4);
+    char *w = array_of(bytes);
+    int32_t *ids = ints(pairs);
     for (size_t i = 0; i < pairs; i++) { /* distinct within a row; crowded: all rows want the same few */
         const size_t row = i / (size_t)c->k, choice = i % (size_t)c->k;
         ids[i] = (int32_t)((choice * 3 + (c->crowded ? 1 : row * 5)) % (size_t)c->experts);
@@ -131,7 +133,7 @@ static void experts_case(const case_of *c)
     }
     CHECK_INT((int64_t)qw_cuda_refusals(&p.cuda), c->refuse > 0);
     pair_close(&p);
-    free(x), free(weights), free(y), free(expected), free(w), free(ids), free(expert);
+    drop(x), drop(weights), drop(y), drop(expected), drop(w), drop(ids), free(expert);
 }
 
 TEST(cuda_experts, direct)
@@ -164,6 +166,7 @@ TEST(cuda_experts, sorted)
 /* Each product of the matrix row may be refused: the general one takes its place, and that of the next. */
 TEST(cuda_experts, refused_launch_falls_back)
 {
+    NEEDS_PLANTING();
     const case_of cases[] = {
         {1, QW_BF16, 8, 2, 20, 48, 40, 0, QW_EXPERTS_MATRIX, 3e-6, 2, 0},
         {1, QW_BF16, 8, 2, 20, 48, 40, 0, QW_EXPERTS_MATRIX, 1e-2, 3, 0},

@@ -42,8 +42,8 @@ static void material_open(material *m, int32_t device, int32_t dtype, int32_t in
 static void material_close(material *m)
 {
     for (int32_t i = 0; i < 3 * EXPERTS; i++)
-        free(m->w[i]);
-    free(m->x), free(m->shares), free(m->head);
+        drop(m->w[i]);
+    drop(m->x), drop(m->shares), drop(m->head);
     pair_close(&m->p);
 }
 
@@ -63,7 +63,7 @@ static void do_linear(material *m, const int32_t *row, int32_t rows, float *y)
     args.w[0] = test_view_of(&b[1], m->head, m->dtype, VOCAB, HIDDEN);
     args.y[0] = test_view(&b[2], y, rows, VOCAB);
     CHECK_RAN(qw_cuda_linear(&m->p.cuda, &args));
-    free(x);
+    drop(x);
 }
 
 static void do_mlp(material *m, const int32_t *row, int32_t rows, float *y)
@@ -77,7 +77,7 @@ static void do_mlp(material *m, const int32_t *row, int32_t rows, float *y)
                               .row_gate = test_view_of(&b[4], m->head, m->dtype, 1, HIDDEN),
                               .y = test_view(&b[5], y, rows, HIDDEN)};
     CHECK_RAN(qw_cuda_mlp(&m->p.cuda, &args));
-    free(x);
+    drop(x);
 }
 
 static void do_head(material *m, const int32_t *row, int32_t rows, float *y)
@@ -99,7 +99,7 @@ static void do_head(material *m, const int32_t *row, int32_t rows, float *y)
 static void do_experts(material *m, const int32_t *row, int32_t rows, float *y)
 {
     float *x = pick(m->x, row, rows, HIDDEN), *shares = pick(m->shares, row, rows, CHOICES);
-    int32_t ids[ROWS * CHOICES];
+    int32_t *ids = ints((size_t)(rows * CHOICES));
     for (int32_t i = 0; i < rows * CHOICES; i++)
         ids[i] = m->ids[row[i / CHOICES] * CHOICES + i % CHOICES];
     qw_buffer b[4 + 3 * EXPERTS];
@@ -117,7 +117,7 @@ static void do_experts(material *m, const int32_t *row, int32_t rows, float *y)
                                   .expert = expert,
                                   .y = test_view(&b[3], y, rows, HIDDEN)};
     CHECK_RAN(qw_cuda_experts(&m->p.cuda, &args));
-    free(x), free(shares);
+    drop(x), drop(shares), drop(ids);
 }
 
 static const struct {
@@ -142,7 +142,7 @@ static void check_rows(material *m, size_t op, const float *all, int32_t first, 
         CHECK_MSG(memcmp(y + r * width, all + row[r] * width, (size_t)width * 4) == 0,
                   "%s, dtype %d: row %d of %d, %d by %d", operations[op].name, m->dtype, r, rows, first,
                   step);
-    free(y);
+    drop(y);
 }
 
 static float *run_all(material *m, size_t op)
@@ -168,7 +168,7 @@ TEST(cuda_invariant, rows_alone_and_beside_others)
                 check_rows(&m, op, all, 69, -1, 8);
                 check_rows(&m, op, all, 1, 7, 9);
                 check_rows(&m, op, all, 69, -1, 66);
-                free(all);
+                drop(all);
             }
             material_close(&m);
         }
@@ -187,7 +187,7 @@ TEST(cuda_invariant, twice_in_default_mode)
             float *again = blank((size_t)operations[op].width);
             operations[op].run(&m, &row, 1, again);
             CHECK(memcmp(one, again, (size_t)operations[op].width * 4) == 0);
-            free(all), free(one), free(again);
+            drop(all), drop(one), drop(again);
         }
         material_close(&m);
     }
@@ -242,7 +242,7 @@ TEST(cuda_invariant, attention)
             float *c = attend(&longer, 0, FROM, device, types[t], 1);
             check_outputs(a, b, FROM, LENGTH, "beside shorter ones");
             check_outputs(a, c, FROM, LENGTH, "beside a longer one");
-            free(a), free(b), free(c);
+            drop(a), drop(b), drop(c);
         }
 }
 
@@ -258,7 +258,7 @@ TEST(cuda_invariant, attention_of_short_contexts)
         check_outputs(a, b, 0, 70, "one by one");
         check_outputs(a, c, 0, 70, "mixed");
         check_outputs(d, e, 0, 70, "twice in default mode");
-        free(a), free(b), free(c), free(d), free(e);
+        drop(a), drop(b), drop(c), drop(d), drop(e);
     }
 }
 
@@ -309,14 +309,15 @@ TEST(cuda_invariant, attention_in_several_launches)
         c.cache = numbers(QW_BF16, 2 * QW_KV_BLOCK * HD, 3, 0);
         const uint64_t before = simt_launches();
         float *all = attend_rows(&c, 0, MANY);
-        CHECK(simt_launches() - before == 4); /* twice: the row of the table, the merge */
+        if (simt_plants())                        /* and counts */
+            CHECK(simt_launches() - before == 4); /* twice: the row of the table, the merge */
         const int32_t some[] = {0, 61, MANY - 1};
         for (int i = 0; i < 3; i++) {
             float *one = attend_rows(&c, some[i], 1);
             CHECK(memcmp(one, all + some[i] * QUERIES, QUERIES * 4) == 0);
-            free(one);
+            drop(one);
         }
-        free(all), free(c.q), free(c.qg), free(c.cache);
+        drop(all), drop(c.q), drop(c.qg), drop(c.cache);
         pair_close(&c.p);
     }
 }

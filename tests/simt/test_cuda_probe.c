@@ -1,10 +1,21 @@
 /* Probes at load: a healthy device keeps its rows; one whose matrix instructions are wrong, or that refuses a
- * launch, loses the rows concerned, with a line in the log for each, and computes right afterwards. */
+ * launch, loses the rows concerned, with a line in the log for each, and computes right afterwards; so it is
+ * with a library of products. */
 #include "tests/simt/ops.h"
 
 static const qw_dims model_dims = {.hidden = 64, .heads = 8, .kv_heads = 2, .head_dim = 64, .rotary_dim = 16};
 static const qw_dims other_dims = {.hidden = 64, .heads = 3, .kv_heads = 1, .head_dim = 32, .rotary_dim = 8};
 static const qw_dims linear_dims = {.hidden = 64}; /* no attention at all */
+
+static uint32_t library_row(void)
+{
+    return qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY);
+}
+
+static uint32_t matrix_rows(void)
+{
+    return qw_plan_special_rows() & ~library_row();
+}
 
 static void count_line(void *user, int32_t level, const char *line)
 {
@@ -27,7 +38,7 @@ static void check_product(pair *p)
     args.y[0] = test_view(&b[3], y, ROWS, COLUMNS);
     CHECK_RAN(qw_cuda_linear(&p->cuda, &args));
     check_close(y, expected, ROWS * COLUMNS, 8e-3, "a product after the probe");
-    free(x), free(y), free(expected), free(w);
+    drop(x), drop(y), drop(expected), drop(w);
 }
 
 /* Bits disabled; `lines` of the log. */
@@ -55,7 +66,7 @@ TEST(cuda_probe, healthy)
     int lines;
     for (int32_t device = 0; device < devices(); device++)
         for (int i = 0; i < 3; i++) {
-            CHECK_INT(probe(dims[i], device, types[i], 0, &lines), 0);
+            CHECK_INT(probe(dims[i], device, types[i], 0, &lines), profile_of(device).disabled);
             CHECK_INT(lines, 0);
         }
 }
@@ -63,12 +74,13 @@ TEST(cuda_probe, healthy)
 TEST(cuda_probe, wrong_instruction)
 {
     int lines;
+    NEEDS_PLANTING();
     if (devices() < 2)
         return;
     simt_spoil_matrix(1);
-    CHECK_INT(probe(&model_dims, 1, QW_BF16, 0, &lines), qw_plan_special_rows());
+    CHECK_INT(probe(&model_dims, 1, QW_BF16, 0, &lines), matrix_rows());
     CHECK_INT(lines, 4);
-    CHECK_INT(probe(&model_dims, 1, QW_I8, 0, &lines), qw_plan_special_rows());
+    CHECK_INT(probe(&model_dims, 1, QW_I8, 0, &lines), matrix_rows());
     /* A cache of another type is read by the general row alone: nothing differs there. */
     CHECK_INT(probe(&model_dims, 1, QW_F32, 0, &lines), qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX) |
                                                             qw_plan_bit(QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX));
@@ -81,6 +93,7 @@ TEST(cuda_probe, refused_launch)
 {
     int lines, losses = 0;
     uint32_t seen = 0;
+    NEEDS_PLANTING();
     if (devices() < 2)
         return;
     for (int64_t n = 1; n <= 24; n++) {
@@ -90,5 +103,54 @@ TEST(cuda_probe, refused_launch)
         seen |= disabled;
     }
     CHECK(losses > 10);
-    CHECK_INT(seen, qw_plan_special_rows());
+    CHECK_INT(seen, matrix_rows());
+}
+
+/* ---- the library of products --------------------------------------------------------------------------- */
+
+TEST(cuda_probe, healthy_library)
+{
+    int lines;
+    simt_library(1);
+    for (int32_t device = 0; device < devices(); device++) {
+        const int64_t before = simt_library_products();
+        CHECK_INT(probe(&model_dims, device, QW_BF16, 0, &lines), profile_of(device).disabled);
+        CHECK_INT(lines, 0);
+        if (simt_plants()) /* of either format, and that behind the probe */
+            CHECK_INT(simt_library_products() - before, 3);
+    }
+    simt_library(0);
+}
+
+/* Wrong in one format is out of use in both: the row is one. */
+TEST(cuda_probe, wrong_library)
+{
+    const int32_t formats[] = {QW_BF16, QW_F16};
+    int lines;
+    NEEDS_PLANTING();
+    simt_library(1);
+    for (int32_t device = 0; device < devices(); device++)
+        for (int i = 0; i < 2; i++) {
+            simt_spoil_library(formats[i]);
+            CHECK_INT(probe(&linear_dims, device, QW_F32, 0, &lines), library_row());
+            CHECK_INT(lines, 1);
+        }
+    simt_spoil_library(-1);
+    simt_library(0);
+}
+
+/* A refusal in the probe is one for good; one in a step is of that shape alone. */
+TEST(cuda_probe, refused_library)
+{
+    int lines;
+    NEEDS_PLANTING();
+    simt_library(1);
+    for (int32_t device = 0; device < devices(); device++)
+        for (int64_t n = 1; n <= 3; n++) {
+            simt_refuse_library(n);
+            CHECK_INT(probe(&linear_dims, device, QW_F32, 0, &lines), n < 3 ? library_row() : 0);
+            CHECK_INT(lines, n < 3);
+        }
+    simt_refuse_library(0);
+    simt_library(0);
 }

@@ -15,12 +15,15 @@ TEST(cuda_rows, embed)
     const qw_dims dims = {.vocab_size = 40, .hidden = 70};
     for (int t = 0; t < 3; t++) {
         pair p;
-        int32_t ids[5] = {39, 0, 7, 7, 21};
+        const int32_t chosen[5] = {39, 0, 7, 7, 21};
+        int32_t *ids = ints(5);
+        memcpy(ids, chosen, sizeof chosen);
         pair_open(&p, &dims, 0, 5, 64, QW_F32);
         void *table = numbers(weight_types[t], 40 * 70, 1, 0);
         float *x = blank(5 * 70), *expected = blank(5 * 70);
-        qw_buffer b[3], device = {ids, sizeof ids, QW_SPACE_DEVICE, 0};
-        const qw_batch batch = {.rows = 5, .ids = ids, .host = ids, .bytes = sizeof ids, .device = &device};
+        qw_buffer b[3], device = {ids, sizeof chosen, QW_SPACE_DEVICE, 0};
+        const qw_batch batch = {
+            .rows = 5, .ids = ids, .host = ids, .bytes = sizeof chosen, .device = &device};
         qw_embed_args args = {&batch, test_view_of(&b[0], table, weight_types[t], 40, 70),
                               test_view(&b[1], x, 5, 70)};
         CHECK_RAN(qw_cuda_embed(&p.cuda, &args));
@@ -28,7 +31,7 @@ TEST(cuda_rows, embed)
         p.judge.ops->embed(&p.judge, &args);
         CHECK(memcmp(x, expected, 5 * 70 * 4) == 0);
         pair_close(&p);
-        free(table), free(x), free(expected);
+        drop(table), drop(x), drop(expected), drop(ids);
     }
 }
 
@@ -58,7 +61,7 @@ static void norm_case(int32_t width, int32_t rows, int32_t dtype, int32_t with_a
     if (with_y)
         check_close(y, y2, count, 1e-6, "norm");
     pair_close(&p);
-    free(x), free(x2), free(add), free(y), free(y2), free(weight);
+    drop(x), drop(x2), drop(add), drop(y), drop(y2), drop(weight);
 }
 
 TEST(cuda_rows, norm)
@@ -89,7 +92,7 @@ TEST(cuda_rows, gated_norm)
         CHECK_RAN(qw_cuda_gated_norm(&p.cuda, &args));
         check_close(o, y, count, 1e-6, "gated_norm");
         pair_close(&p);
-        free(o), free(z), free(y), free(weight);
+        drop(o), drop(z), drop(y), drop(weight);
     }
 }
 
@@ -121,11 +124,11 @@ static void linear_case(int32_t device, int32_t dtype, int32_t rows, int32_t dep
              depth, columns);
     for (int i = 0; i < 2; i++) {
         check_close(y[i], expected[i], (size_t)(rows * widths[i]), bound_of(device, dtype, rows), what);
-        free((char *)w[i] - skew * (size_t)qw_dtype_size(dtype));
-        free(y[i]), free(expected[i]);
+        drop((char *)w[i] - skew * (size_t)qw_dtype_size(dtype));
+        drop(y[i]), drop(expected[i]);
     }
     pair_close(&p);
-    free(x);
+    drop(x);
 }
 
 TEST(cuda_products, linear_few_rows)
@@ -173,7 +176,7 @@ static void mlp_case(int32_t device, int32_t dtype, int32_t rows, int32_t hidden
     CHECK_RAN(qw_cuda_mlp(&p.cuda, &args));
     check_close(y, expected, count, 2 * bound_of(device, dtype, rows), "mlp");
     pair_close(&p);
-    free(x), free(y), free(expected), free(gate), free(up), free(down), free(row_gate);
+    drop(x), drop(y), drop(expected), drop(gate), drop(up), drop(down), drop(row_gate);
 }
 
 TEST(cuda_products, mlp)
@@ -211,7 +214,7 @@ static void mixed_mlp_case(int32_t device, int32_t gate_type, int32_t up_type, i
     CHECK_RAN(qw_cuda_mlp(&p.cuda, &args));
     check_close(y, expected, count, device == 1 && rows > QW_PRODUCT_FEW_ROWS ? 1.6e-2 : 4e-6, "mixed mlp");
     pair_close(&p);
-    free(x), free(y), free(expected), free(gate), free(up), free(down);
+    drop(x), drop(y), drop(expected), drop(gate), drop(up), drop(down);
 }
 
 TEST(cuda_products, mlp_of_mixed_weights)
@@ -257,7 +260,7 @@ static void head_case(int32_t device, int32_t count, int32_t live)
             CHECK(memcmp(y + r * VOCAB, expected + r * VOCAB, VOCAB * 4) == 0);
     }
     pair_close(&p);
-    free(x), free(y), free(expected), free(w);
+    drop(x), drop(y), drop(expected), drop(w);
 }
 
 TEST(cuda_products, head)
@@ -272,6 +275,7 @@ TEST(cuda_products, head)
 /* A refused launch of the matrix row falls back to the general one in the same call. */
 TEST(cuda_products, refused_launch_falls_back)
 {
+    NEEDS_PLANTING();
     if (devices() < 2)
         return;
     enum { ROWS = 16, DEPTH = 64, COLUMNS = 64 };
@@ -294,7 +298,7 @@ TEST(cuda_products, refused_launch_falls_back)
         CHECK_INT(qw_cuda_disabled(&p.cuda), qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX));
     }
     pair_close(&p);
-    free(x), free(y), free(expected), free(w);
+    drop(x), drop(y), drop(expected), drop(w);
 }
 
 /* ---- products by a library ---- */
@@ -321,6 +325,10 @@ static void library_begin(library_run *run, int32_t dtype)
     simt_library(1);
     pair_open(&run->p, &dims, 0, LIBRARY_ROWS, 64, QW_F32);
     simt_library(0);
+    if (!simt_has_library(&run->p.cuda)) {
+        pair_close(&run->p);
+        test_skip("there is no library of products");
+    }
     run->x = floats(LIBRARY_ROWS * LIBRARY_DEPTH, 1);
     for (int32_t i = 0; i < LIBRARY_ROWS * LIBRARY_DEPTH; i++)
         run->x[i] *= magnitude[i / LIBRARY_DEPTH];
@@ -342,9 +350,9 @@ static void library_begin(library_run *run, int32_t dtype)
 static void library_end(library_run *run)
 {
     pair_close(&run->p);
-    free(run->x);
+    drop(run->x);
     for (int32_t i = 0; i < LIBRARY_PARTS; i++)
-        free(run->w[i]), free(run->y[i]), free(run->expected[i]);
+        drop(run->w[i]), drop(run->y[i]), drop(run->expected[i]);
 }
 
 /* Each row by its own largest element. */
@@ -367,7 +375,10 @@ TEST(cuda_products, library)
         const int64_t before = simt_library_products();
         library_begin(&run, cases[i].dtype);
         CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
-        CHECK_INT(simt_library_products() - before, 2);
+        if (simt_plants())
+            CHECK_INT(simt_library_products() - before, 2);
+        else /* cuBLASLt may have no way for 3 columns, but must have one for the many */
+            CHECK(qw_cuda_refusals(&run.p.cuda) <= 1);
         check_part(&run, 0, cases[i].bound);
         check_part(&run, 1, cases[i].bound);
         check_part(&run, 2, 2e-5);
@@ -397,13 +408,16 @@ TEST(cuda_products, library_and_infinities)
 /* A product that the library refuses is made by a row of our own in the same call, the next one is not. */
 TEST(cuda_products, refused_library_falls_back)
 {
+    NEEDS_PLANTING();
     library_run run;
     const int64_t before = simt_library_products();
     library_begin(&run, QW_F16);
     simt_refuse_library(1);
     CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
     CHECK_INT(simt_library_products() - before, 1);
-    check_part(&run, 0, 2e-5); /* the least row has few bits in float32 too */
+    CHECK_INT((int64_t)qw_cuda_refusals(&run.p.cuda), 1);
+    CHECK_INT(qw_cuda_disabled(&run.p.cuda), 0); /* another shape may do */
+    check_part(&run, 0, 2e-5);                   /* the least row has few bits in float32 too */
     check_part(&run, 1, 1e-3);
     library_end(&run);
 }
@@ -411,6 +425,7 @@ TEST(cuda_products, refused_library_falls_back)
 /* A lost device is not taken for a refusal, wherever it is found. */
 TEST(cuda_products, lost_device_is_told)
 {
+    NEEDS_PLANTING();
     library_run run;
     library_begin(&run, QW_F16);
     for (int64_t n = 1; n <= 6; n++) { /* x narrowed; two products, each scaled; the last part */

@@ -24,7 +24,7 @@ static void sample_both(pair *p, float *logits, int32_t live, qw_sample_row *row
 /* How many tokens differ: a draw or a cut may fall on the rounding of a probability. */
 static int compare_random_rows(int32_t vocab, int rounds)
 {
-    static float logits[ROWS * 2100];
+    float *logits = blank((size_t)(ROWS * vocab));
     static row_data data, expected_data;
     pair p;
     open_vocab(&p, vocab);
@@ -48,6 +48,7 @@ static int compare_random_rows(int32_t vocab, int rounds)
         CHECK(row.token < live && (row.token >= 0) == (row.status == QWEN36_OK));
     }
     pair_close(&p);
+    drop(logits);
     return different;
 }
 
@@ -83,7 +84,7 @@ TEST(cuda_sample, many_rows)
         CHECK_INT(rows[i].token, expected[i].token);
     }
     pair_close(&p);
-    free(logits);
+    drop(logits);
 }
 
 /* A row gives the same alone, beside others, and twice. */
@@ -119,16 +120,18 @@ TEST(cuda_sample, alone_and_beside_others)
                   memcmp(&row.top_logprob[t], &rows[i].top_logprob[t], 4) == 0);
     }
     pair_close(&p);
-    free(logits);
+    drop(logits);
 }
 
 /* Equal weights: the draw is floor(u V), exactly, also at both ends. */
 TEST(cuda_sample, draws_walk_ascending_ids)
 {
     enum { VOCAB = 1000 };
-    static float logits[ROWS * VOCAB];
+    float *logits = blank(ROWS * VOCAB);
     pair p;
     open_vocab(&p, VOCAB);
+    for (int32_t i = 0; i < VOCAB; i++)
+        logits[i] = 0;
     qw_buffer buffer;
     const double draws[] = {0, 0.0005, 0.25, 0.4999999, 0.5, 0.7770001, 0.9995, 1 - 1e-16};
     for (size_t i = 0; i < QW_COUNT_OF(draws); i++) {
@@ -139,6 +142,7 @@ TEST(cuda_sample, draws_walk_ascending_ids)
         CHECK_INT(row.token, QW_MIN(VOCAB - 1, (int32_t)(draws[i] * VOCAB)));
     }
     pair_close(&p);
+    drop(logits);
 }
 
 TEST(cuda_sample, log_probability_of_given_tokens)
@@ -163,13 +167,13 @@ TEST(cuda_sample, log_probability_of_given_tokens)
         check_logprob(logprob[i], expected[i]);
     }
     pair_close(&p);
-    free(logits);
+    drop(logits);
 }
 
 TEST(cuda_sample, failures_are_statuses)
 {
     enum { VOCAB = 50 };
-    float logits[4 * VOCAB];
+    float *logits = blank(4 * VOCAB);
     const uint32_t nothing[2] = {0, 0};
     pair p;
     open_vocab(&p, VOCAB);
@@ -191,4 +195,5 @@ TEST(cuda_sample, failures_are_statuses)
     CHECK_INT(rows[2].status, QWEN36_ERROR_NO_CANDIDATE);
     CHECK_INT(rows[3].status, QWEN36_ERROR_NON_FINITE);
     pair_close(&p);
+    drop(logits);
 }

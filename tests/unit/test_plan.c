@@ -185,6 +185,8 @@ TEST(plan, disabled_rows)
     qw_device_profile device = h200;
     const qw_product_shape product = {
         .rows = 64, .depth = 2048, .columns = 64, .weight_dtype = QW_BF16, .aligned = 1};
+    const qw_product_shape alone = {
+        .rows = 64, .depth = 2048, .columns = 64, .weight_dtype = QW_BF16, .aligned = 1, .plain = 1};
     const qw_experts_shape experts = {64, 8, 256, 2048, 512, QW_BF16, 1, 0, 0};
     const qw_attention_shape many = attention_shape(1, 512, 512);
     device.disabled = qw_plan_bit(QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX_WIDE);
@@ -193,10 +195,17 @@ TEST(plan, disabled_rows)
     device.disabled = qw_plan_special_rows();
     CHECK_INT(qw_plan_attention(&device, &many).row, QW_ATTENTION_GENERAL);
     CHECK_INT(qw_plan_product(&device, &product), QW_PRODUCT_TILED);
+    device.library = 1;
+    CHECK_INT(qw_plan_product(&device, &alone), QW_PRODUCT_TILED);
+    device.disabled = 0;
+    CHECK_INT(qw_plan_product(&device, &alone), QW_PRODUCT_LIBRARY);
+    device.disabled = qw_plan_special_rows();
     CHECK_INT(qw_plan_experts(&device, &experts), QW_EXPERTS_TILED);
     device.disabled = UINT32_MAX;
     CHECK_INT(qw_plan_attention(&device, &many).row, QW_ATTENTION_GENERAL);
     CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_ATTENTION, QW_ATTENTION_MATRIX)), "matrix attention");
+    CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY)),
+               "the library of products");
     CHECK_TEXT(qw_plan_bit_name(qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_FEW)), "");
 }
 
