@@ -25,6 +25,7 @@ TEST(cuda_runtime, devices)
     simt_set_free_memory(12345);
     CHECK_INT(qw_runtime_free_memory(1, &bytes, &error), QWEN36_OK);
     CHECK_INT(bytes, 12345);
+    simt_set_free_memory(0);
     CHECK_INT(qw_runtime_profile(2, &profile, &error), QWEN36_ERROR_DEVICE);
     CHECK_TEXT(error.message, "no CUDA device 2: there are 2");
     qw_error_clear(&error);
