@@ -1,7 +1,7 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
 # Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, kernels/reference/*.c judges it
-# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c,
+# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/cuda/test_*.c (with BACKEND=cuda-simt), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c,
 # examples/*.c and examples/*.cpp make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
 # under build/$(BACKEND)-asan/ and so on.
 
@@ -70,6 +70,11 @@ endif
 JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
+# Of the library with the CUDA backend on the SIMT machine: tests/cuda.
+ifeq ($(BACKEND),cuda-simt)
+DEVICE_TEST_SOURCES := $(sort $(wildcard tests/cuda/test_*.c))
+DEVICE_TEST_SHARED := $(sort $(filter-out $(DEVICE_TEST_SOURCES),$(wildcard tests/cuda/*.c)))
+endif
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
 CXX_EXAMPLE_SOURCES := $(sort $(wildcard examples/*.cpp))
 BENCH_SOURCES := $(sort $(wildcard tests/bench/bench_*.c))
@@ -104,7 +109,7 @@ endif
 
 OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(BACKEND_OBJECTS)
 JUDGE_OBJECTS := $(JUDGE_SOURCES:%.c=$(BUILD)/%.o)
-TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
+TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%) $(DEVICE_TEST_SOURCES:tests/cuda/%.c=$(BUILD)/tests/%)
 EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
 CXX_EXAMPLES := $(CXX_EXAMPLE_SOURCES:examples/%.cpp=$(BUILD)/examples/%)
 BENCHES := $(BENCH_SOURCES:tests/bench/%.c=$(BUILD)/bench/%)
@@ -242,13 +247,18 @@ $(BUILD)/tests/%.o: tests/unit/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
 
+$(BUILD)/tests/%.o: tests/cuda/%.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
+
 $(BUILD)/tests/harness.o: tests/harness.c $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
 
 # An archive: a test links those of the shared files that it names.
-$(BUILD)/tests/shared.a: $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o)
+$(BUILD)/tests/shared.a: $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o) $(DEVICE_TEST_SHARED:tests/cuda/%.c=$(BUILD)/tests/%.o)
 	@mkdir -p $(@D)
 	@rm -f $@ && $(AR) rcsT $@ $^
 

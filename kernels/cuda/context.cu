@@ -31,11 +31,15 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
 
 /* ---- rows out of use -------------------------------------------------------------------------------- */
 
+/* The log is the caller's function: it finds its own device current. */
 void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why)
 {
-    if ((cuda->profile.disabled & row) == 0)
+    if ((cuda->profile.disabled & row) == 0) {
+        qw_runtime_leave(cuda->outside);
         qw_log_write(cuda->config.log, QWEN36_LOG_WARNING, "%s is out of use on this device: %s",
                      qw_plan_bit_name(row), why);
+        (void)qw_runtime_enter(cuda->config.device);
+    }
     cuda->profile.disabled |= row;
 }
 
@@ -126,6 +130,8 @@ void qw_cuda_destroy(qw_backend *backend)
     qw_cuda *cuda = qw_cuda_of(backend);
     if (cuda == nullptr)
         return;
+    if (cuda->stream != nullptr)
+        (void)qw_runtime_wait(cuda->stream); /* nothing is under way in what is freed */
     qw_blas_close(cuda->blas);
     qw_cuda_experts_close(cuda);
     qw_runtime_free(QW_SPACE_HOST, cuda->staging);
@@ -147,6 +153,7 @@ qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_pr
         return qw_fail_memory(error, sizeof *cuda);
     cuda->allocator = config->allocator;
     cuda->config = *config;
+    cuda->outside = -1;
     cuda->dims = *config->dims;
     cuda->profile = *profile;
     if (config->device_tier == QWEN36_DEVICE_TIER_GENERAL)
