@@ -1,9 +1,9 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
-# Sources are found by name: lib/*/*.c and kernels/$(BACKEND)/*.c make the library, kernels/reference/*.c judges it
-# in the tests; tests/unit/test_*.c (other files there are shared by all), tests/cuda/test_*.c (with BACKEND=cuda-simt), tests/bench/bench_*.c, tests/fuzz/fuzz_*.c,
-# examples/*.c and examples/*.cpp make one program each. Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants
-# under build/$(BACKEND)-asan/ and so on.
+# Sources are found by name: lib/*/*.c and kernels/*/*.c or .cu of the backend make the library, kernels/reference/*.c
+# judges it in the tests; tests/unit/test_*.c (other files there are shared by all), with BACKEND=cuda-simt
+# tests/cuda/test_*.c, tests/bench/bench_*.c, tests/fuzz/fuzz_*.c, examples/*.c and examples/*.cpp make one program each.
+# Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants under build/$(BACKEND)-asan/ and so on.
 
 MAKEFLAGS += --no-builtin-rules
 # A make that another one called takes its jobs from there.
@@ -35,6 +35,7 @@ DESTDIR ?=
 prefix = /usr/local
 exec_prefix = $(prefix)
 libdir = $(exec_prefix)/lib
+pkglibdir = $(libdir)$(VARIETY:%=/qwen36%)
 includedir = $(prefix)/include
 datarootdir = $(prefix)/share
 docdir = $(datarootdir)/doc/libqwen36
@@ -43,10 +44,18 @@ INSTALL = install
 
 # ---- what is built -------------------------------------------------------------------------------------------
 
-BACKENDS = cpu cuda-simt
-ifeq (,$(filter $(BACKEND),$(BACKENDS)))
-$(error BACKEND=$(BACKEND) is none of $(BACKENDS))
+# The folders of kernels/ that make a backend. The CUDA builds link the CPU kernels too; the library opens the backend of
+# the last folder, whose open.c or open.cu is linked. cuda-simt is the CUDA backend on the SIMT machine of tests/simt: on
+# the CPU, slow, for tests. VARIETY tells installed packages apart.
+FOLDERS_cpu = cpu
+FOLDERS_cuda = cpu cuda
+FOLDERS_cuda-simt = cpu cuda
+FOLDERS := $(FOLDERS_$(BACKEND))
+ifeq (,$(FOLDERS))
+$(error BACKEND=$(BACKEND) is not there: the backends are cpu and cuda, and for tests cuda-simt)
 endif
+VARIETY = $(addprefix -,$(filter-out cpu,$(BACKEND)))
+PACKAGE = qwen36$(VARIETY)
 
 version_part = $(shell sed -n 's/^.define QWEN36_VERSION_$(1) //p' include/qwen36.h)
 MAJOR := $(call version_part,MAJOR)
@@ -62,11 +71,9 @@ AR = $(CROSS)ar
 OBJCOPY = $(CROSS)objcopy
 
 BUILD = build/$(BACKEND)$(VARIANT)
-# The CPU kernels are in every build; which backend the library opens is decided by its open.c.
-LIB_SOURCES := $(sort $(wildcard lib/*/*.c kernels/cpu/*.c))
-ifneq ($(BACKEND),cpu)
-LIB_SOURCES := $(filter-out kernels/cpu/open.c,$(LIB_SOURCES))
-endif
+OPENERS := $(filter-out kernels/$(lastword $(FOLDERS))/%,$(wildcard kernels/*/open.c kernels/*/open.cu))
+LIB_SOURCES := $(sort $(wildcard lib/*/*.c) $(filter-out $(OPENERS),$(wildcard $(FOLDERS:%=kernels/%/*.c))))
+DEVICE_SOURCES := $(sort $(filter-out $(OPENERS),$(wildcard $(FOLDERS:%=kernels/%/*.cu))))
 JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
@@ -94,7 +101,6 @@ else
 LIB_SOURCES := $(filter-out $(TIERS:%=\%_%.c),$(LIB_SOURCES))
 endif
 
-# The CUDA backend on the SIMT machine of tests/simt: slow, for tests.
 CUDA_SOURCES := $(sort $(wildcard kernels/cuda/*.cu))
 # These speak to the CUDA runtime; the SIMT machine has its own in their place.
 CUDA_DEVICE_ONLY = kernels/cuda/runtime.cu kernels/cuda/blas.cu
@@ -102,12 +108,11 @@ SIMT_TESTS := $(sort $(wildcard tests/simt/test_*.c))
 SIMT_SHARED := $(sort $(filter-out $(SIMT_TESTS),$(wildcard tests/simt/*.c tests/simt/*.cpp tests/simt/*.cu)))
 simt_objects = $(patsubst %,build/$(1)/%.o,$(basename $(filter-out $(CUDA_DEVICE_ONLY),$(CUDA_SOURCES)) \
     $(filter-out $(if $(filter %-plain,$(1)),%_checked.cpp,%_plain.cpp),$(SIMT_SHARED))))
-ifeq ($(BACKEND),cuda-simt)
-BACKEND_OBJECTS := $(call simt_objects,simt-plain)
-BACKEND_LIBS = -lstdc++ -lm
-endif
+DEVICE_OBJECTS_cuda = $(DEVICE_SOURCES:%.cu=$(BUILD)/%.o)
+DEVICE_OBJECTS_cuda-simt = $(call simt_objects,simt-plain)
+LIBS_cuda-simt = -lstdc++ -lm
 
-OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(BACKEND_OBJECTS)
+OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(DEVICE_OBJECTS_$(BACKEND))
 JUDGE_OBJECTS := $(JUDGE_SOURCES:%.c=$(BUILD)/%.o)
 TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%) $(DEVICE_TEST_SOURCES:tests/cuda/%.c=$(BUILD)/tests/%)
 EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
@@ -143,7 +148,34 @@ TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(if $(INPROCESS),
 EXAMPLE_FLAGS = -O2 -g -Iinclude -Iexamples $(CFLAGS)
 EXAMPLE_LINK = $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' -Wl,--as-needed
 LINK = $(CC) -pthread $(SANITIZE_L) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd -lpthread $(BACKEND_LIBS)
+LIBS = -lcjson -lpcre2-8 -lutf8proc -lmd $(LIBS_$(BACKEND)) -lpthread
+
+# ---- CUDA ----------------------------------------------------------------------------------------------------
+
+# nvcc, found by its name, at its usual place, or among the Python packages of tests/cuda/requirements.txt; and beside
+# it the static runtime, so that the library loads where there is no CUDA at all.
+NVCC ?= $(shell command -v nvcc || \
+    ls /usr/local/cuda/bin/nvcc build/cuda-toolkit/lib/*/site-packages/nvidia/cu*/bin/nvcc 2>/dev/null | head -n 1)
+ifeq ($(BACKEND),cuda)
+NVCC := $(NVCC)
+TOOLKIT := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+CUDART := $(firstword $(wildcard $(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a))
+LIBS_cuda = $(patsubst %/libcudart_static.a,-L%,$(CUDART)) -lcudart_static -ldl -lrt
+endif
+
+# Code for each of these devices, and PTX, which the driver compiles for others. PTX serves its own architecture and all
+# later ones, that of an `a` architecture this one alone. That of 8.0 fits whatever is newer, also what lies between those
+# listed; it has the instructions that kernels use outside of rows for one architecture, and costs no further pass.
+CUDA_ARCHS ?= 75 80 86 89 90a 100 120
+CUDA_PTX ?= 80
+GENCODE = $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+    $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch))
+
+# No exceptions, guards of statics or type information: nothing of libstdc++ is needed. No -rdc: every object registers
+# its own kernels, so that a plain linker makes the library and the archive.
+NVCC_FLAGS = -std=c++17 -O2 $(INCLUDES) -ccbin $(CXX) -Werror all-warnings -Xptxas -v -compress-mode=size $(GENCODE) \
+    $(patsubst %,-Xcompiler %,-Wall -Wextra -g -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti \
+    -fno-threadsafe-statics $(CFLAGS) $(FIXED)) $(CUDA_FLAGS)
 
 ifeq ($(V),1)
 say = @:
@@ -165,11 +197,11 @@ shared: $(BUILD)/libqwen36.so
 
 # The flags of the last build: everything is made anew when they change. The first time is also the moment to
 # say which packages are missing.
+FLAGS = $(COMPILE) $(LIB_FLAGS) $(FIXED) $(INPROCESS) $(if $(DEVICE_SOURCES),$(NVCC) $(NVCC_FLAGS))
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@test -f $@ || CC='$(CC)' tests/deps.sh build
-	@echo '$(COMPILE) $(LIB_FLAGS) $(FIXED) $(INPROCESS)' | cmp -s - $@ || \
-	    echo '$(COMPILE) $(LIB_FLAGS) $(FIXED) $(INPROCESS)' >$@
+	@test -f $@ || CC='$(CC)' CXX='$(CXX)' BACKEND='$(BACKEND)' NVCC='$(NVCC)' tests/deps.sh build
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
 
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	$(call say,CC,$<)
@@ -180,6 +212,12 @@ $(BUILD)/kernels/%.o: kernels/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -O3 $(KERNEL_FLAGS) $(call tier_flags,$<) $(FIXED) -c -o $@ $<
+
+# What the assembler says of each kernel lies beside the object.
+$(BUILD)/%.o: %.cu $(BUILD)/flags
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log) >&2; exit 1; }
 
 # The version script: the names of lib/exports.list are exported, nothing else is.
 $(BUILD)/qwen36.map: lib/exports.list
@@ -318,31 +356,25 @@ endef
 $(foreach machine,$(SIMT_MACHINES),$(eval $(call simt_rules,$(machine))))
 .SECONDARY: $(foreach machine,$(SIMT_MACHINES),$(SIMT_TESTS:%.c=build/$(machine)/%.o))
 
-# With nvcc, still without a GPU: the kernels (and those that try the device header) compile for every architecture of CUDA_ARCHS without a warning.
-NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),/usr/local/cuda/bin/nvcc)
-CUDA_ARCHS ?= 75 80 86 89 90a 100 120
-CUDA_CHECKED := $(CUDA_SOURCES) $(wildcard tests/simt/*.cu)
-CUDA_OBJECTS := $(foreach arch,$(CUDA_ARCHS),$(CUDA_CHECKED:%.cu=build/cuda-sm_$(arch)/%.o))
-NVCC_FLAGS = -std=c++17 -O2 $(INCLUDES) -Werror all-warnings --fmad=true \
-    -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIC,-fvisibility=hidden
+# With nvcc, still without a GPU: registers, spills and shared memory of each kernel on each architecture. Together with
+# the library's kernels, those that try the device header.
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(DEVICE_SOURCES) $(if $(DEVICE_SOURCES),$(wildcard tests/simt/*.cu)))
 
-cuda-objects: $(CUDA_OBJECTS)
-define nvcc_rules
-build/cuda-sm_$(1)/%.o: %.cu
-	$$(call say,NVCC,'$$< (sm_$(1))')
-	@mkdir -p $$(@D)
-	$$(Q)$$(NVCC) $$(NVCC_FLAGS) -gencode arch=compute_$(1),code=sm_$(1) -MMD -MP -MF $$(@:.o=.d) -c -o $$@ $$<
-endef
-$(foreach arch,$(CUDA_ARCHS),$(eval $(call nvcc_rules,$(arch))))
+cuda-objects: $(BUILD)/kernels.txt
+$(BUILD)/kernels.txt: $(CUDA_OBJECTS) tests/tools/kernel_report.py
+	@mkdir -p $(@D)
+	$(Q)$(PYTHON) tests/tools/kernel_report.py $(CUDA_OBJECTS:.o=.log) >$@
 
 # ---- tests ---------------------------------------------------------------------------------------------------
 
 # The runner starts builds of its own, with these variables and its own jobs. One runs at a time in a tree, also when
 # several targets are asked for at once.
 RUN = @mkdir -p build && MAKE='$(MAKE)' BACKEND='$(BACKEND)' CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' \
-    LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
+    NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' LDFLAGS='$(LDFLAGS)' FUZZ_CC='$(FUZZ_CC)' \
+    FUZZ_SECONDS='$(FUZZ_SECONDS)' V='$(V)' PYTHON='$(PYTHON)' \
     MAKELEVEL=0 MAKEFLAGS= MFLAGS= MAKEOVERRIDES= flock -o build/lock $(PYTHON) tests/run.py
-PREPARE = @CC='$(CC)' CXX='$(CXX)' FUZZ_CC='$(FUZZ_CC)' PYTHON='$(PYTHON)' DEPS='$(DEPS)' tests/deps.sh
+PREPARE = @CC='$(CC)' CXX='$(CXX)' BACKEND='$(BACKEND)' NVCC='$(NVCC)' \
+    FUZZ_CC='$(FUZZ_CC)' PYTHON='$(PYTHON)' DEPS='$(DEPS)' tests/deps.sh
 
 prepare:
 	$(PREPARE) test
@@ -361,27 +393,32 @@ demo:
 # ---- installation --------------------------------------------------------------------------------------------
 
 in_prefix = $(patsubst $(prefix)/%,$${prefix}/%,$(1))
-$(BUILD)/qwen36.pc: pkgconfig/qwen36.pc.in FORCE
+$(BUILD)/$(PACKAGE).pc: pkgconfig/qwen36.pc.in FORCE
 	@mkdir -p $(@D)
 	@sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(patsubst $(prefix),$${prefix},$(exec_prefix))|' \
-	    -e 's|@libdir@|$(call in_prefix,$(libdir))|' -e 's|@includedir@|$(call in_prefix,$(includedir))|' \
-	    -e 's|@version@|$(VERSION)|' -e 's|@libs@|$(LIBS)|' $< >$@
+	    -e 's|@libdir@|$(call in_prefix,$(pkglibdir))|' -e 's|@includedir@|$(call in_prefix,$(includedir))|' \
+	    -e 's|@version@|$(VERSION)|' -e 's|@libs@|$(LIBS)|' -e 's|@package@|$(PACKAGE)|' -e 's|@backend@|$(BACKEND)|' \
+	    -e 's|@rpath@|$(if $(VARIETY),-Wl$(comma)-rpath$(comma)$${libdir} )|' $< >$@
 
-install: lib $(BUILD)/qwen36.pc
-	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(includedir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(docdir)'
+# Packages of several backends lie side by side: they share the header, and each has a library directory and a .pc file.
+install: lib $(BUILD)/$(PACKAGE).pc
+	$(INSTALL) -d '$(DESTDIR)$(pkglibdir)' '$(DESTDIR)$(includedir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(docdir)'
 	$(INSTALL) -m 644 include/qwen36.h '$(DESTDIR)$(includedir)'
-	$(INSTALL) -m 755 $(BUILD)/libqwen36.so.$(VERSION) '$(DESTDIR)$(libdir)'
-	ln -sf libqwen36.so.$(VERSION) '$(DESTDIR)$(libdir)/$(SONAME)'
-	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libqwen36.so'
-	$(INSTALL) -m 644 $(BUILD)/libqwen36.a '$(DESTDIR)$(libdir)'
-	$(INSTALL) -m 644 $(BUILD)/qwen36.pc '$(DESTDIR)$(pkgconfigdir)'
+	$(INSTALL) -m 755 $(BUILD)/libqwen36.so.$(VERSION) '$(DESTDIR)$(pkglibdir)'
+	ln -sf libqwen36.so.$(VERSION) '$(DESTDIR)$(pkglibdir)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(pkglibdir)/libqwen36.so'
+	$(INSTALL) -m 644 $(BUILD)/libqwen36.a '$(DESTDIR)$(pkglibdir)'
+	$(INSTALL) -m 644 $(BUILD)/$(PACKAGE).pc '$(DESTDIR)$(pkgconfigdir)'
 	$(INSTALL) -m 644 LICENSE NOTICE '$(DESTDIR)$(docdir)'
 
+# What packages share goes with the last of them.
 uninstall:
-	rm -f '$(DESTDIR)$(includedir)/qwen36.h' '$(DESTDIR)$(libdir)/libqwen36.so.$(VERSION)' \
-	    '$(DESTDIR)$(libdir)/$(SONAME)' '$(DESTDIR)$(libdir)/libqwen36.so' '$(DESTDIR)$(libdir)/libqwen36.a' \
-	    '$(DESTDIR)$(pkgconfigdir)/qwen36.pc' '$(DESTDIR)$(docdir)/LICENSE' '$(DESTDIR)$(docdir)/NOTICE'
-	-rmdir '$(DESTDIR)$(docdir)'
+	rm -f '$(DESTDIR)$(pkglibdir)/libqwen36.so.$(VERSION)' '$(DESTDIR)$(pkglibdir)/$(SONAME)' \
+	    '$(DESTDIR)$(pkglibdir)/libqwen36.so' '$(DESTDIR)$(pkglibdir)/libqwen36.a' '$(DESTDIR)$(pkgconfigdir)/$(PACKAGE).pc'
+	$(if $(VARIETY),-rmdir '$(DESTDIR)$(pkglibdir)')
+	ls '$(DESTDIR)$(pkgconfigdir)'/qwen36*.pc >/dev/null 2>&1 || \
+	    rm -f '$(DESTDIR)$(includedir)/qwen36.h' '$(DESTDIR)$(docdir)/LICENSE' '$(DESTDIR)$(docdir)/NOTICE'
+	-rmdir '$(DESTDIR)$(docdir)' 2>/dev/null
 
 # The tracked files, as they are in the working tree.
 dist:
@@ -396,7 +433,7 @@ clean:
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
--include $(shell find $(wildcard $(BUILD) build/simt* build/cuda-sm_*) /dev/null -name '*.d')
+-include $(shell find $(wildcard $(BUILD) build/simt*) /dev/null -name '*.d')
 
 #: libqwen36, an inference library for the Qwen3.6 model family
 #:
@@ -412,7 +449,7 @@ help:
 #: test      test             installs what is missing, runs all tests
 #:           unit             builds the unit test programs, build/$(BACKEND)/tests/test_*
 #:           simt             builds the tests of the CUDA kernels on a SIMT machine: build/simt32, build/simt64, build/simt-plain
-#:           cuda-objects     compiles the CUDA kernels for each of CUDA_ARCHS with NVCC; no GPU is needed
+#:           cuda-objects     with BACKEND=cuda: the kernels alone, and build/cuda/kernels.txt: their registers and spills
 #:           asan ubsan tsan  the unit tests under a sanitizer (address + undefined, undefined, thread)
 #:           fuzz             each fuzzer for FUZZ_SECONDS
 #:           check-abi        exported names, sizes, offsets, constants, types against the baseline
@@ -420,11 +457,11 @@ help:
 #:           check-header     the header as C11, C17, C++11, C++17, and as cffi reads it
 #:           check-style      format, lengths, include rule, names in the documentation
 #:
-#: BACKEND=cpu              the backend to build
+#: BACKEND=cpu              the backend to build: cpu or cuda; for cuda nvcc is needed, but no GPU
 #: CC= CXX= CFLAGS= LDFLAGS=    CC=aarch64-linux-gnu-gcc cross-compiles
-#: NVCC= CUDA_ARCHS="80 90a"    for cuda-objects
+#: NVCC= CUDA_ARCHS="80 90a" CUDA_PTX=80    for BACKEND=cuda: the compiler, the devices, and PTX for later ones
 #: V=1                      shows the commands
 #: DEPS=check               demo and test never install, but say what to install
-#: prefix= exec_prefix= libdir= includedir= docdir= pkgconfigdir= DESTDIR=    for install
+#: prefix= exec_prefix= libdir= pkglibdir= includedir= docdir= pkgconfigdir= DESTDIR=    for install
 #: FUZZ_SECONDS=60
 #: BENCH=bench_model BENCH_ARGS=    one benchmark, and its arguments

@@ -160,8 +160,8 @@ enum {
     QWEN36_ERROR_NO_CANDIDATE = -56,  /* bitmask and bias leave no token to choose */
 
     QWEN36_ERROR_DEVICE = -70,     /* no usable device, or an operation of the backend failed */
-    QWEN36_ERROR_DEVICE_LOST = -71 /* the device had a fault or is gone: every call on the model says so from now
-                                      on, and it can only be released */
+    QWEN36_ERROR_DEVICE_LOST = -71 /* the device had a fault or is gone: every call on the model says so from
+                                      now on, and it can only be released */
 };
 
 /* The name of a status without its prefix, e.g. "CONTEXT_FULL"; "UNKNOWN" otherwise. Static. */
@@ -285,8 +285,8 @@ typedef struct qwen36_model_options {
     float memory_share;      /* not 0: KV blocks, states and snapshots together take this share, in (0, 1], of
                                 the memory that this process may use (machine and cgroup), and cache_bytes must
                                 be 0; default 0 */
-    int32_t device;          /* which device, counted from 0 as the CUDA runtime does; 0 with the CPU backend */
-    qwen36_trace_fn trace;   /* receives the time of all that a step does; default NULL: nothing is timed */
+    int32_t device;        /* which device, counted from 0 as the CUDA runtime does; 0 with the CPU backend */
+    qwen36_trace_fn trace; /* receives the time of all that a step does; default NULL: nothing is timed */
     void *trace_user;
     /* An existing directory in which prefixes outlive the process, as files: read by qwen36_session_sync,
      * written by qwen36_model_flush_prefixes and by the last release. Several processes may share it. Copied;
@@ -294,7 +294,7 @@ typedef struct qwen36_model_options {
     const char *prefix_directory;
     uint64_t prefix_directory_bytes; /* that its files may take together, the least recently used go first;
                                         default 4 GiB */
-    int32_t device_tier;     /* QWEN36_DEVICE_TIER_*: which kernels a device may use; default AUTO */
+    int32_t device_tier;             /* QWEN36_DEVICE_TIER_*: which kernels a device may use; default AUTO */
     int32_t batch_invariant; /* 1: logits depend on a sequence's own tokens and the cuts at which it was
                                 computed, not on what else the step holds; slower on a device, no change on
                                 the CPU, where it is always so; default 0 */

@@ -358,7 +358,7 @@ struct qw_backend {
     int32_t space;     /* of its buffers: HOST where device memory is the host's */
     uint32_t revision; /* grows when results may differ from now on: a kernel was refused, another serves;
                           `name` has changed then too */
-    int32_t cpu_tier; /* QWEN36_CPU_* in force; 0 for another backend */
+    int32_t cpu_tier;  /* QWEN36_CPU_* in force; 0 for another backend */
     int32_t threads;
     uint64_t scratch_bytes;
     char name[32]; /* e.g. "cpu/avx512/fast": part of the numerics id */

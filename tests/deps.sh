@@ -1,9 +1,14 @@
 #!/bin/sh
 # What a job of this tree needs: tests/deps.sh build|test
 #
-# build  compiler and libraries. Says what is missing and how to get it; `make demo` also installs it (DEPS=install).
+# build  compiler and libraries, for BACKEND=cuda nvcc too. Says what is missing and how to get it; `make demo` also
+#        installs it (DEPS=install).
 # test   the above, the tools of the tests, a Python environment in build/venv, in build/assets the tokenizer of the
 #        published models, made from a Python package, and in build/arm64 the libraries for the cross build.
+#
+# nvcc is $NVCC, which make has looked for. Where there is none, the toolkit's compiler and static runtime come as Python
+# packages into build/cuda-toolkit, where make finds them: they are laid out like a toolkit, and nvcc finds its parts
+# from where it lies itself.
 #
 # DEPS=install  installs what is missing, as root or through sudo without a password; where neither works, and with
 #               any other value, it prints the one line to run, and fails.
@@ -14,8 +19,10 @@ cc=${CC:-gcc}
 cxx=${CXX:-g++}
 fuzz_cc=${FUZZ_CC:-clang}
 python=${PYTHON:-python3}
+backend=${BACKEND:-cpu}
+nvcc=${NVCC:-}
 venv=build/venv
-requirements=tests/python/requirements.txt
+toolkit=build/cuda-toolkit
 missing=
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -50,8 +57,8 @@ look() {
     need libutf8proc-dev compiles utf8proc.h
     need libmd-dev compiles sha2.h
     need libxxhash-dev compiles xxhash.h
+    [ "$job $backend" = "build cpu" ] || need "$cxx" have "$cxx"
     [ "$job" = test ] || return 0
-    need "$cxx" have "$cxx"
     need pkg-config have pkg-config
     need libcriterion-dev compiles criterion/criterion.h
     need clang have "$fuzz_cc"
@@ -94,15 +101,24 @@ packages() {
     [ -z "$missing" ] || fail "still missing after installation:$missing"
 }
 
+# environment FOLDER REQUIREMENTS WHAT [HINT]: a Python environment with exactly these packages
 environment() {
-    cmp -s "$requirements" "$venv/installed" && return 0
-    line="$python -m venv $venv && $venv/bin/pip install -r $requirements && cp $requirements $venv/installed"
-    [ "$deps" = install ] || fail "missing Python packages; run: $line"
-    echo "installing Python packages into $venv"
+    cmp -s "$2" "$1/installed" && return 0
+    line="$python -m venv $1 && $1/bin/pip install -r $2 && cp $2 $1/installed"
+    [ "$deps" = install ] || fail "missing $3${4:+ ($4)}; run: $line"
+    echo "installing $3 into $1"
     mkdir -p build
-    "$python" -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
-    cp "$requirements" "$venv/installed"
+    "$python" -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+    cp "$2" "$1/installed"
+}
+
+compiler() {
+    [ "$job $backend" != "build cpu" ] || return 0
+    case $nvcc in
+    "" | *"$toolkit"/*) environment "$toolkit" tests/cuda/requirements.txt nvcc "NVCC may name one of CUDA 13" ;;
+    *) have "$nvcc" || fail "NVCC=$nvcc is not there" ;;
+    esac
 }
 
 tokenizer() {
@@ -147,8 +163,9 @@ arm64() {
 }
 
 packages
+compiler
 [ "$job" = test ] || exit 0
-environment
+environment "$venv" tests/python/requirements.txt "Python packages"
 tokenizer
 comma
 arm64

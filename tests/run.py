@@ -103,7 +103,8 @@ def together(function, items):
 
 def build(*words):
     """Builds; a tally that holds nothing, or a failure."""
-    variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "CFLAGS", "LDFLAGS", "V")
+    variables = [f"{name}={os.environ[name]}"
+                 for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CFLAGS", "LDFLAGS", "V")
                  if name in os.environ and not any(word.startswith(name + "=") for word in words)]
     status, output = execute([os.environ.get("MAKE", "make"), *variables, *words], 1800)
     return Tally() if status == 0 else judged("make " + shlex.join(words), status, output, (0, 1, 0))
@@ -112,6 +113,8 @@ def build(*words):
 def programs(folder, pattern="test_*"):
     """The test programs of a build, one per source file (an old program of a deleted file is none)."""
     sources = sorted((ROOT / "tests/unit").glob(pattern + ".c"))
+    if folder.name.startswith("cuda-simt"):
+        sources += sorted((ROOT / "tests/cuda").glob(pattern + ".c"))
     return [folder / "tests" / source.stem for source in sources]
 
 
@@ -190,17 +193,27 @@ def scripts(interpreter, *patterns):
 
 def simt():
     """The CUDA kernels on the SIMT machine, with warps of 32 and of 64 lanes, and without its checks."""
-    built = build("simt")
+    built = build("simt", "BACKEND=cpu")
     sources = sorted(ROOT.glob("tests/simt/test_*.c"))
     machines = ("simt32", "simt64", "simt-plain")
     found = [[ROOT / f"build/{machine}" / source.stem] for machine in machines for source in sources]
     return built if built.failed else together(run_program, found)
 
 
+def nvcc():
+    """The library with the CUDA backend: nvcc is needed, a GPU is not."""
+    built = build("lib", "cuda-objects", "BACKEND=cuda")
+    if built.failed:
+        return built
+    gates = [ROOT / f"tests/gates/{name}.py" for name in ("cuda", "symbols", "abi", "install")]
+    return sum((run_program([sys.executable, gate], BACKEND="cuda") for gate in gates), Tally())
+
+
 GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")
 STEPS = {
     "unit": unit,
     "simt": simt,
+    "nvcc": nvcc,
     "gates": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in GATES)),
     "python": scripts(VENV, "tests/python/test_*.py", "tests/golden/test_*.py"),
     "examples": scripts("sh", "tests/examples/*.sh"),

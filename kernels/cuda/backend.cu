@@ -109,11 +109,12 @@ static qwen36_status fail_check(const qw_backend_config *config, qwen36_status s
     if (status != QWEN36_ERROR_OUT_OF_MEMORY)
         return qw_fail(error, status, "device %d fails the check of its kernels", config->device);
     qw_runtime_free_memory(config->device, &left, nullptr);
-    return qw_fail(error, status,
-                   "no memory for the check of device %d's kernels: beside the %llu bytes for the model it has "
-                   "%llu bytes free",
-                   config->device, static_cast<unsigned long long>(config->device_bytes),
-                   static_cast<unsigned long long>(left));
+    return qw_fail(
+        error, status,
+        "no memory for the check of device %d's kernels: beside the %llu bytes for the model it has "
+        "%llu bytes free",
+        config->device, static_cast<unsigned long long>(config->device_bytes),
+        static_cast<unsigned long long>(left));
 }
 
 /* `outside`: the thread's own device. */

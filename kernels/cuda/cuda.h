@@ -42,7 +42,7 @@ struct qw_expert_tables {
     qw_expert_weights *device; /* [most][E] */
 };
 
-/* Weights travel through two pieces of pinned memory in turn: while one is on its way, the other is filled. */
+/* Weights travel through two pieces of pinned memory: one is on its way while the other is filled. */
 enum { QW_STAGES = 2, QW_STAGE_BYTES = 8 << 20 };
 struct qw_cuda_staging {
     unsigned char *memory; /* pinned [QW_STAGES][QW_STAGE_BYTES] */

@@ -274,8 +274,8 @@ static bool close_enough(const float *a, const float *b, int64_t count, float bo
 {
     float worst = 0, largest = 0;
     for (int64_t i = 0; i < count; i++) {
-        largest = fmaxf(largest, fabsf(b[i]));
-        worst = fmaxf(worst, fabsf(a[i] - b[i]));
+        largest = QW_MAX(largest, fabsf(b[i]));
+        worst = QW_MAX(worst, fabsf(a[i] - b[i]));
         if (!isfinite(a[i]) || !isfinite(b[i]))
             return false;
     }

@@ -151,13 +151,15 @@ static QW_KERNEL qw_product_tiled(qw_product p, qw_groups groups, const W *w, co
                 qw_tiled_multiply(sum_up, xs, us, i);
         }
     }
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) {
-            const int row = qw_thread() / 16 * 4 + i, column = block.column + qw_thread() % 16 * 4 + j;
-            if (row < block.rows && column < p.columns)
-                qw_product_store(p, block.begin + row, column,
-                                 DUAL ? qw_silu(sum[i][j]) * sum_up[i][j] : sum[i][j]);
-        }
+    QW_UNROLL /* else the sums would lie in memory, for an index to find them */
+        for (int n = 0; n < 16; n++)
+    {
+        const int i = n / 4, j = n % 4;
+        const int row = qw_thread() / 16 * 4 + i, column = block.column + qw_thread() % 16 * 4 + j;
+        if (row < block.rows && column < p.columns)
+            qw_product_store(p, block.begin + row, column,
+                             DUAL ? qw_silu(sum[i][j]) * sum_up[i][j] : sum[i][j]);
+    }
 }
 
 /* ---- matrix: 4 warps, each 32 x 32 elements; two stages of 32 of k in shared memory ----------------- */
@@ -262,15 +264,16 @@ static QW_KERNEL qw_product_matrix(qw_product p, qw_groups groups, const qw_bf16
         if (more)
             qw_matrix_store_x(xs.at((1 - now) * stage), ahead);
     }
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 4; j++)
-            for (int e = 0; e < 4; e++) {
-                const int row = qw_warp() / 2 * 32 + i * 16 + e / 2 * 8 + qw_lane() / 4;
-                const int column = block.column + qw_warp() % 2 * 32 + j * 8 + qw_lane() % 4 * 2 + e % 2;
-                if (row < block.rows && column < p.columns)
-                    qw_product_store(p, block.begin + row, column,
-                                     DUAL ? qw_silu(sum[i][j][e]) * sum_up[i][j][e] : sum[i][j][e]);
-            }
+    QW_UNROLL /* else the sums would lie in memory, for an index to find them */
+        for (int n = 0; n < 32; n++)
+    {
+        const int i = n / 16, j = n / 4 % 4, e = n % 4;
+        const int row = qw_warp() / 2 * 32 + i * 16 + e / 2 * 8 + qw_lane() / 4;
+        const int column = block.column + qw_warp() % 2 * 32 + j * 8 + qw_lane() % 4 * 2 + e % 2;
+        if (row < block.rows && column < p.columns)
+            qw_product_store(p, block.begin + row, column,
+                             DUAL ? qw_silu(sum[i][j][e]) * sum_up[i][j][e] : sum[i][j][e]);
+    }
 }
 
 #endif

@@ -253,7 +253,7 @@ qwen36_status qw_cache_show_row(qw_cache *cache, const qw_allocator *a, qw_backe
     return status;
 }
 
-/* ---- content of a block ---------------------------------------------------------------------------------- */
+/* ---- content of a block ---------------------------------------------------------------------------- */
 
 /* Rows of equal size stand one behind the other, 64 tokens' worth again and again: zeroes those of the tokens
  * from `tokens` on, as far as they lie in data = [offset, offset + bytes) of the rows. */

@@ -84,7 +84,8 @@ void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *dims, uint64_t off
 int32_t qw_cache_take_row(qw_cache *cache);
 /* A logits row as the host sees it: until the next call, without allocating; or until the row is taken anew.
  */
-qwen36_status qw_cache_pass_row(const qw_cache *cache, qw_backend *backend, int32_t row, const float **logits);
+qwen36_status qw_cache_pass_row(const qw_cache *cache, qw_backend *backend, int32_t row,
+                                const float **logits);
 qwen36_status qw_cache_show_row(qw_cache *cache, const qw_allocator *a, qw_backend *backend, int32_t row,
                                 const float **logits);
 

@@ -127,7 +127,8 @@ static void trim(const qwen36_model *m)
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Anything but OK and DEVICE_LOST: there is nothing, or nothing of use. */
-static qwen36_status fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_t *tokens, int32_t count)
+static qwen36_status fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_t *tokens,
+                           int32_t count)
 {
     qwen36_error error = QWEN36_ERROR_INIT;
     char *path = path_of_hash(m, hash);

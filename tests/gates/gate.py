@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / os.environ.get("BACKEND", "cpu")
+BACKEND = os.environ.get("BACKEND", "cpu")
+BUILD = ROOT / "build" / BACKEND
 CC = shlex.split(os.environ.get("CC", "gcc"))
 CXX = shlex.split(os.environ.get("CXX", "g++"))
 counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -53,7 +54,7 @@ def succeeds(command, text="", **options):
 
 def make(*words):
     """A build as a check. Quiet unless it fails."""
-    variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "CFLAGS", "LDFLAGS")
+    variables = [f"{name}={os.environ[name]}" for name in ("BACKEND", "CC", "CXX", "NVCC", "CUDA_ARCHS", "CFLAGS", "LDFLAGS")
                  if name in os.environ and not any(str(w).startswith(name + "=") for w in words)]
     return succeeds([os.environ.get("MAKE", "make"), *variables, *words], "build")
 
@@ -64,6 +65,12 @@ def files(*patterns):
 
 def exports():
     return (ROOT / "lib/exports.list").read_text().split()
+
+
+def listed(path):
+    """The words of each line of a list beside this file, without comments."""
+    lines = (line.split("#")[0].split() for line in (ROOT / "tests/gates" / path).read_text().splitlines())
+    return [words for words in lines if words]
 
 
 def without_comments(text, keep_literals=False):

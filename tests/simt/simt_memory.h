@@ -17,8 +17,8 @@ enum { SIMT_DEVICES = 2 };
 int64_t simt_memory_outstanding(void);
 int64_t simt_memory_broken(void); /* allocations freed with damaged guards */
 
-/* So far: allocations asked for, device and pinned; calls that simt_lose_device counts; waits for a stream; for
- * an event. */
+/* So far: allocations asked for, device and pinned; calls that simt_lose_device counts; waits for a stream;
+ * for an event. */
 int64_t simt_allocations(void);
 int64_t simt_calls(void);
 int64_t simt_waits(void);
