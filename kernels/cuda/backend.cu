@@ -109,12 +109,10 @@ static qwen36_status fail_check(const qw_backend_config *config, qwen36_status s
     if (status != QWEN36_ERROR_OUT_OF_MEMORY)
         return qw_fail(error, status, "device %d fails the check of its kernels", config->device);
     qw_runtime_free_memory(config->device, &left, nullptr);
-    return qw_fail(
-        error, status,
-        "no memory for the check of device %d's kernels: beside the %llu bytes for the model it has "
-        "%llu bytes free",
-        config->device, static_cast<unsigned long long>(config->device_bytes),
-        static_cast<unsigned long long>(left));
+    return qw_fail(error, status,
+                   "no memory for the check of kernels: device %d has %llu bytes free, %llu are the model's",
+                   config->device, static_cast<unsigned long long>(left),
+                   static_cast<unsigned long long>(config->device_bytes));
 }
 
 /* `outside`: the thread's own device. */

@@ -152,9 +152,9 @@ static QW_KERNEL qw_product_tiled(qw_product p, qw_groups groups, const W *w, co
         }
     }
     QW_UNROLL /* else the sums would lie in memory, for an index to find them */
-        for (int n = 0; n < 16; n++)
+        for (int e = 0; e < 16; e++)
     {
-        const int i = n / 4, j = n % 4;
+        const int i = e / 4, j = e % 4;
         const int row = qw_thread() / 16 * 4 + i, column = block.column + qw_thread() % 16 * 4 + j;
         if (row < block.rows && column < p.columns)
             qw_product_store(p, block.begin + row, column,

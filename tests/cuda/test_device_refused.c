@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { PROMPT = 12, SHARED = 2 * QW_KV_BLOCK + 2 };
+enum { PROMPT = 9, SHARED = 2 * QW_KV_BLOCK + 2 };
 
 /* FAST against FAST with other kernels: what two roundings of activations to BF16 explain (docs/numerics.md
  * has 1e-3 for the divergence of a model with meaning; this one's logits are noise, so they are compared). */
