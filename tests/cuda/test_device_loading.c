@@ -15,8 +15,7 @@ static bool has_digit(const char *text)
     return strpbrk(text, "0123456789") != NULL;
 }
 
-/* ---- memory that is refused
- * --------------------------------------------------------------------------------- */
+/* ---- memory that is refused ---------------------------------------------------------------------------- */
 
 /* Every allocation of device and pinned memory in its turn; their number. */
 static int64_t fail_each(const char *config, const qwen36_model_options *options)
@@ -125,8 +124,7 @@ TEST(device_loading, the_device_is_too_small)
     device_check_nothing_left();
 }
 
-/* ---- memory that is taken
- * ---------------------------------------------------------------------------------- */
+/* ---- memory that is taken ------------------------------------------------------------------------------ */
 
 /* Weights of many mebibytes: a copy of them would show. */
 enum { WIDE_VOCABULARY = 200000 };
@@ -197,8 +195,7 @@ TEST(device_loading, memory_of_the_host)
               map.after);
 }
 
-/* ---- progress
- * ---------------------------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------------------ */
 
 typedef struct watcher {
     int64_t calls, cancel_at;

@@ -18,8 +18,7 @@ typedef struct stage {
     char path[512];
 } stage;
 
-/* ---- everything says so
- * ------------------------------------------------------------------------------------- */
+/* ---- everything says so -------------------------------------------------------------------------------- */
 
 /* The functions of lib/exports.list that no lost device can reach:
  *   without a model or a session: version_number, version_string, backend_name, features, status_name,
@@ -121,8 +120,7 @@ static void check_everything_says_so(stage *st)
     CHECK(qw_sessions_check(st->model));
 }
 
-/* ---- the scenarios
- * ------------------------------------------------------------------------------------------ */
+/* ---- the scenarios ------------------------------------------------------------------------------------- */
 
 static qwen36_status compute(qwen36_session *session, qwen36_error *error)
 {
@@ -271,8 +269,7 @@ static qwen36_status flush(stage *st, qwen36_error *error)
     return status != QWEN36_OK ? status : qwen36_model_flush_prefixes(st->model, error);
 }
 
-/* ---- running them
- * --------------------------------------------------------------------------------------------- */
+/* ---- running them -------------------------------------------------------------------------------------- */
 
 static const struct scenario {
     const char *name;

@@ -84,8 +84,7 @@ TEST(device_open, share_of_the_memory)
     device_check_nothing_left();
 }
 
-/* ---- the options reach the backend
- * ------------------------------------------------------------------------- */
+/* ---- the options reach the backend --------------------------------------------------------------------- */
 
 static void check_name(const char *config, const qwen36_model_options *options, const char *name)
 {
