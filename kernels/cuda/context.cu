@@ -219,20 +219,21 @@ qwen36_status qw_cuda_step_begin(qw_backend *backend, const qw_batch *batch)
 {
     qw_cuda *cuda = qw_cuda_of(backend);
     qw_cuda_tables *t = &cuda->tables;
-    const int32_t most = cuda->config.max_rows;
     *t = {};
-    if (batch->rows > most)
+    if (batch->rows > cuda->config.max_rows)
         return QWEN36_ERROR_INTERNAL;
     t->attention = plan_attention(cuda, batch);
-    for (int32_t s = 0; s < batch->segments; s++) {
-        const qw_segment *segment = &batch->segment[s];
-        t->attention_tiles += cut_rows(cuda->staging + t->attention_tiles, s, segment, t->attention.rows);
-        t->chunks += cut_chunks(cuda->staging + most + t->chunks, s, segment, batch->state_write);
-    }
+    qw_tile *next = cuda->staging; /* one list behind the other: what is copied is what the step has */
+    for (int32_t s = 0; s < batch->segments; s++)
+        next += cut_rows(next, s, &batch->segment[s], t->attention.rows);
+    t->attention_tiles = static_cast<int32_t>(next - cuda->staging);
+    for (int32_t s = 0; s < batch->segments; s++)
+        next += cut_chunks(next, s, &batch->segment[s], batch->state_write);
+    t->chunks = static_cast<int32_t>(next - cuda->staging) - t->attention_tiles;
     t->attention_tile = cuda->device_tiles;
-    t->chunk = cuda->device_tiles + most;
-    qwen36_status status =
-        qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging, tile_bytes(&cuda->config));
+    t->chunk = cuda->device_tiles + t->attention_tiles;
+    qwen36_status status = qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging,
+                                             static_cast<uint64_t>(next - cuda->staging) * sizeof *next);
     if (status == QWEN36_OK && batch->device->base != batch->host)
         status = qw_runtime_upload(cuda->stream, batch->device->base, batch->host, batch->bytes);
     return status;

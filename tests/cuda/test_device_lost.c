@@ -120,6 +120,25 @@ static void check_everything_says_so(stage *st)
     CHECK(qw_sessions_check(st->model));
 }
 
+/* A function that is new in the list has to be called above, or named among those that cannot say so. */
+TEST(device_lost, all_functions_are_here)
+{
+    size_t size = 0, names = 0;
+    char *list = test_read_file("lib/exports.list", &size), *rest = NULL;
+    char *source = test_read_file("tests/cuda/test_device_lost.c", &size);
+    CHECK(list != NULL && source != NULL);
+    for (char *name = strtok_r(list, "\n", &rest); name != NULL;
+         name = strtok_r(NULL, "\n", &rest), names++) {
+        const char *bare = name + strlen("qwen36_");
+        const bool apart = strncmp(bare, "decoder_", 8) == 0 || strncmp(bare, "tokenizer_", 10) == 0 ||
+                           strncmp(bare, "chat_", 5) == 0;
+        CHECK_MSG(apart || strstr(source, bare) != NULL, "%s", name);
+    }
+    CHECK(names > 50);
+    free(source);
+    free(list);
+}
+
 /* ---- the scenarios ------------------------------------------------------------------------------------- */
 
 static qwen36_status compute(qwen36_session *session, qwen36_error *error)

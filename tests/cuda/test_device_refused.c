@@ -36,8 +36,8 @@ typedef struct lines {
 static void read_log(void *user, int32_t level, const char *message)
 {
     lines *seen = user;
-    seen->out_of_use += level == QWEN36_LOG_WARNING &&
-                        strstr(message, "is out of use on this device: the device refused") != NULL;
+    seen->out_of_use +=
+        level == QWEN36_LOG_WARNING && strstr(message, "is out of use on this device") != NULL;
     seen->computes_as +=
         level == QWEN36_LOG_WARNING && strstr(message, "the backend computes as cuda/") != NULL;
 }
