@@ -1,9 +1,9 @@
 # libqwen36: everything is built, tested and installed from here. `make help` lists targets and variables.
 #
 # Sources are found by name: lib/*/*.c and kernels/*/*.c or .cu of the backend make the library, kernels/reference/*.c
-# judges it in the tests; tests/unit/test_*.c (other files there are shared by all), tests/bench/bench_*.c,
-# tests/fuzz/fuzz_*.c, examples/*.c and examples/*.cpp make one program each. Objects lie under build/$(BACKEND)/, those
-# of the sanitizer and fuzz variants under build/$(BACKEND)-asan/ and so on.
+# judges it in the tests; tests/unit/test_*.c (other files there are shared by all), with BACKEND=cuda-simt
+# tests/cuda/test_*.c, tests/bench/bench_*.c, tests/fuzz/fuzz_*.c, examples/*.c and examples/*.cpp make one program each.
+# Objects lie under build/$(BACKEND)/, those of the sanitizer and fuzz variants under build/$(BACKEND)-asan/ and so on.
 
 MAKEFLAGS += --no-builtin-rules
 # A make that another one called takes its jobs from there.
@@ -77,6 +77,11 @@ DEVICE_SOURCES := $(sort $(filter-out $(OPENERS),$(wildcard $(FOLDERS:%=kernels/
 JUDGE_SOURCES := $(sort $(wildcard kernels/reference/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TEST_SHARED := $(sort $(filter-out $(TEST_SOURCES),$(wildcard tests/unit/*.c)))
+# Of the library with the CUDA backend on the SIMT machine: tests/cuda.
+ifeq ($(BACKEND),cuda-simt)
+DEVICE_TEST_SOURCES := $(sort $(wildcard tests/cuda/test_*.c))
+DEVICE_TEST_SHARED := $(sort $(filter-out $(DEVICE_TEST_SOURCES),$(wildcard tests/cuda/*.c)))
+endif
 EXAMPLE_SOURCES := $(sort $(wildcard examples/*.c))
 CXX_EXAMPLE_SOURCES := $(sort $(wildcard examples/*.cpp))
 BENCH_SHARED := $(sort $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c)))
@@ -111,7 +116,7 @@ LIBS_cuda-simt = -lstdc++ -lm
 
 OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(DEVICE_OBJECTS_$(BACKEND))
 JUDGE_OBJECTS := $(JUDGE_SOURCES:%.c=$(BUILD)/%.o)
-TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
+TESTS := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%) $(DEVICE_TEST_SOURCES:tests/cuda/%.c=$(BUILD)/tests/%)
 EXAMPLES := $(EXAMPLE_SOURCES:examples/%.c=$(BUILD)/examples/%)
 CXX_EXAMPLES := $(CXX_EXAMPLE_SOURCES:examples/%.cpp=$(BUILD)/examples/%)
 BENCHES := $(BENCH_SOURCES:tests/bench/%.c=$(BUILD)/bench/%)
@@ -282,13 +287,18 @@ $(BUILD)/tests/%.o: tests/unit/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
 
+$(BUILD)/tests/%.o: tests/cuda/%.c $(BUILD)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
+
 $(BUILD)/tests/harness.o: tests/harness.c $(BUILD)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) $(TEST_FLAGS) $(FIXED) -c -o $@ $<
 
 # An archive: a test links those of the shared files that it names.
-$(BUILD)/tests/shared.a: $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o)
+$(BUILD)/tests/shared.a: $(TEST_SHARED:tests/unit/%.c=$(BUILD)/tests/%.o) $(DEVICE_TEST_SHARED:tests/cuda/%.c=$(BUILD)/tests/%.o)
 	@mkdir -p $(@D)
 	@rm -f $@ && $(AR) rcsT $@ $^
 

@@ -119,6 +119,8 @@ def build(*words):
 def programs(folder, pattern="test_*"):
     """The test programs of a build, one per source file (an old program of a deleted file is none)."""
     sources = sorted((ROOT / "tests/unit").glob(pattern + ".c"))
+    if folder.name.startswith("cuda-simt"):
+        sources += sorted((ROOT / "tests/cuda").glob(pattern + ".c"))
     return [folder / "tests" / source.stem for source in sources]
 
 

@@ -10,8 +10,9 @@
 struct device_scope {
     int32_t before;
 
-    explicit device_scope(const qw_cuda *cuda) : before(qw_runtime_enter(cuda->config.device))
+    explicit device_scope(qw_cuda *cuda) : before(qw_runtime_enter(cuda->config.device))
     {
+        cuda->outside = before;
     }
     device_scope(const device_scope &) = delete;
     ~device_scope()
@@ -101,7 +102,22 @@ static qw_backend_config tier_of(const qw_backend_config *config)
     return adopted;
 }
 
-static qwen36_status open_on(const qw_backend_config *config, qw_backend *out, qwen36_error *error)
+/* The bytes free are told because that is what a check that finds no memory lacks. */
+static qwen36_status fail_check(const qw_backend_config *config, qwen36_status status, qwen36_error *error)
+{
+    uint64_t left = 0;
+    if (status != QWEN36_ERROR_OUT_OF_MEMORY)
+        return qw_fail(error, status, "device %d fails the check of its kernels", config->device);
+    qw_runtime_free_memory(config->device, &left, nullptr);
+    return qw_fail(error, status,
+                   "no memory for the check of kernels: device %d has %llu bytes free, %llu are the model's",
+                   config->device, static_cast<unsigned long long>(left),
+                   static_cast<unsigned long long>(config->device_bytes));
+}
+
+/* `outside`: the thread's own device. */
+static qwen36_status open_on(const qw_backend_config *config, int32_t outside, qw_backend *out,
+                             qwen36_error *error)
 {
     qw_device_profile profile;
     qwen36_status status = qw_runtime_profile(config->device, &profile, error);
@@ -112,10 +128,11 @@ static qwen36_status open_on(const qw_backend_config *config, qw_backend *out, q
     if (status != QWEN36_OK)
         return status;
     qw_cuda *cuda = qw_cuda_of(out);
+    cuda->outside = outside;
     status = qw_cuda_probe(cuda);
     if (status != QWEN36_OK) {
         qw_cuda_destroy(out);
-        return qw_fail(error, status, "device %d fails the check of its kernels", config->device);
+        return fail_check(config, status, error);
     }
     out->ops = &cuda_ops;
     out->space = QW_SPACE_DEVICE;
@@ -130,7 +147,7 @@ qwen36_status qw_cuda_backend_open(const qw_backend_config *config, qw_backend *
 {
     *out = {};
     const int32_t before = qw_runtime_enter(config->device);
-    const qwen36_status status = open_on(config, out, error);
+    const qwen36_status status = open_on(config, before, out, error);
     qw_runtime_leave(before);
     return status;
 }

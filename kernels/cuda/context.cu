@@ -31,11 +31,15 @@ qwen36_status qw_cuda_put_ints(qw_cuda *cuda, int32_t *to, const int32_t *from, 
 
 /* ---- rows out of use -------------------------------------------------------------------------------- */
 
+/* The log is the caller's function: it finds its own device current. */
 void qw_cuda_disable(qw_cuda *cuda, uint32_t row, const char *why)
 {
-    if ((cuda->profile.disabled & row) == 0)
+    if ((cuda->profile.disabled & row) == 0) {
+        qw_runtime_leave(cuda->outside);
         qw_log_write(cuda->config.log, QWEN36_LOG_WARNING, "%s is out of use on this device: %s",
                      qw_plan_bit_name(row), why);
+        (void)qw_runtime_enter(cuda->config.device);
+    }
     cuda->profile.disabled |= row;
 }
 
@@ -127,6 +131,8 @@ void qw_cuda_destroy(qw_backend *backend)
     qw_cuda *cuda = qw_cuda_of(backend);
     if (cuda == nullptr)
         return;
+    if (cuda->stream != nullptr)
+        (void)qw_runtime_wait(cuda->stream); /* nothing is under way in what is freed */
     qw_blas_close(cuda->blas);
     qw_cuda_experts_close(cuda);
     qw_runtime_free(QW_SPACE_HOST, cuda->staging);
@@ -148,6 +154,7 @@ qwen36_status qw_cuda_create(const qw_backend_config *config, const qw_device_pr
         return qw_fail_memory(error, sizeof *cuda);
     cuda->allocator = config->allocator;
     cuda->config = *config;
+    cuda->outside = -1;
     cuda->dims = *config->dims;
     cuda->profile = *profile;
     if (config->device_tier == QWEN36_DEVICE_TIER_GENERAL)
@@ -213,20 +220,21 @@ qwen36_status qw_cuda_step_begin(qw_backend *backend, const qw_batch *batch)
 {
     qw_cuda *cuda = qw_cuda_of(backend);
     qw_cuda_tables *t = &cuda->tables;
-    const int32_t most = cuda->config.max_rows;
     *t = {};
-    if (batch->rows > most)
+    if (batch->rows > cuda->config.max_rows)
         return QWEN36_ERROR_INTERNAL;
     t->attention = plan_attention(cuda, batch);
-    for (int32_t s = 0; s < batch->segments; s++) {
-        const qw_segment *segment = &batch->segment[s];
-        t->attention_tiles += cut_rows(cuda->staging + t->attention_tiles, s, segment, t->attention.rows);
-        t->chunks += cut_chunks(cuda->staging + most + t->chunks, s, segment, batch->state_write);
-    }
+    qw_tile *next = cuda->staging; /* one list behind the other: what is copied is what the step has */
+    for (int32_t s = 0; s < batch->segments; s++)
+        next += cut_rows(next, s, &batch->segment[s], t->attention.rows);
+    t->attention_tiles = static_cast<int32_t>(next - cuda->staging);
+    for (int32_t s = 0; s < batch->segments; s++)
+        next += cut_chunks(next, s, &batch->segment[s], batch->state_write);
+    t->chunks = static_cast<int32_t>(next - cuda->staging) - t->attention_tiles;
     t->attention_tile = cuda->device_tiles;
-    t->chunk = cuda->device_tiles + most;
-    qwen36_status status =
-        qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging, tile_bytes(&cuda->config));
+    t->chunk = cuda->device_tiles + t->attention_tiles;
+    qwen36_status status = qw_runtime_upload(cuda->stream, cuda->device_tiles, cuda->staging,
+                                             static_cast<uint64_t>(next - cuda->staging) * sizeof *next);
     if (status == QWEN36_OK && batch->device->base != batch->host)
         status = qw_runtime_upload(cuda->stream, batch->device->base, batch->host, batch->bytes);
     return status;

@@ -28,9 +28,9 @@ static QW_DEVICE float conv_input(const conv_args &a, const qw_segment &s, int i
 
 template <typename W> static QW_KERNEL conv_rows(conv_args a, const W *weight, const qw_tile *tiles)
 {
-    const qw_tile tile = tiles[blockIdx.y];
+    const qw_tile tile = tiles[blockIdx.x];
     const qw_segment s = a.segment[tile.segment];
-    const int channel = static_cast<int>(blockIdx.x) * CONV_THREADS + qw_thread();
+    const int channel = static_cast<int>(blockIdx.y) * CONV_THREADS + qw_thread();
     if (channel >= a.channels)
         return;
     for (int r = 0; r < tile.row_count; r++) {
@@ -45,13 +45,18 @@ template <typename W> static QW_KERNEL conv_rows(conv_args a, const W *weight, c
 
 static QW_KERNEL store_inputs(conv_args a)
 {
-    const int w = static_cast<int>(blockIdx.y),
-              channel = static_cast<int>(blockIdx.x) * CONV_THREADS + qw_thread();
+    const int w = static_cast<int>(blockIdx.x),
+              channel = static_cast<int>(blockIdx.y) * CONV_THREADS + qw_thread();
     if (channel >= a.channels)
         return;
-    int segment = 0;
-    while (segment < a.segments - 1 && w >= a.segment[segment].write_begin + a.segment[segment].write_count)
-        segment++;
+    int segment = 0; /* the last one that begins to write at w or before */
+    for (int beyond = a.segments; beyond - segment > 1;) {
+        const int middle = segment + (beyond - segment) / 2;
+        if (a.segment[middle].write_begin <= w)
+            segment = middle;
+        else
+            beyond = middle;
+    }
     const qw_segment s = a.segment[segment];
     float *out = qw_slot(a.state, a.write[w].slot);
     const int first = a.write[w].row - s.row_begin - a.width + 2;
@@ -74,8 +79,9 @@ qwen36_status qw_cuda_conv(qw_backend *backend, const qw_conv_args *args)
                          qw_on_device(batch, batch->segment),
                          qw_on_device(batch, batch->state_write),
                          batch->segments};
+    /* Only x goes beyond 65535, and a step may have more chunks or states to store. */
     const unsigned columns = qw_blocks(a.channels, CONV_THREADS);
-    const dim3 grid(columns, static_cast<unsigned>(cuda->tables.chunks));
+    const dim3 grid(static_cast<unsigned>(cuda->tables.chunks), columns);
     const qwen36_status status = qw_with_weight(args->weight.dtype, [=](auto type) {
         typedef typename decltype(type)::element W;
         return qw_launch(cuda->stream, conv_rows<W>, grid, CONV_THREADS, 0, a, qw_data<const W>(args->weight),
@@ -83,6 +89,6 @@ qwen36_status qw_cuda_conv(qw_backend *backend, const qw_conv_args *args)
     });
     if (status != QWEN36_OK || batch->writes == 0)
         return status;
-    return qw_launch(cuda->stream, store_inputs, dim3(columns, static_cast<unsigned>(batch->writes)),
+    return qw_launch(cuda->stream, store_inputs, dim3(static_cast<unsigned>(batch->writes), columns),
                      CONV_THREADS, 0, a);
 }

@@ -50,15 +50,16 @@ static QW_DEVICE float sum_parts(float value, int parts)
     return value;
 }
 
-/* Grid: column groups, value heads, segments. */
+/* Grid: column groups of each segment, value heads. */
 static QW_KERNEL delta_steps(delta_job j, int32_t parts)
 {
-    const qw_segment s = j.segment[blockIdx.z];
+    const int columns = STEP_THREADS / parts, groups = (j.dv + columns - 1) / columns;
+    const qw_segment s = j.segment[static_cast<int>(blockIdx.x) / groups];
     if (qw_delta_is_chunked(j, s))
         return;
     const int head = static_cast<int>(blockIdx.y), key_head = head / (j.nv / j.nk),
               part = qw_thread() % parts;
-    const int column = static_cast<int>(blockIdx.x) * (STEP_THREADS / parts) + qw_thread() / parts;
+    const int column = static_cast<int>(blockIdx.x) % groups * columns + qw_thread() / parts;
     const bool live = column < j.dv;
     const int64_t begin = int64_t{head} * j.dk * j.dv + column;
     float state[STEP_ROWS];
@@ -161,27 +162,31 @@ static qwen36_status issue_scales(const qw_cuda *cuda, const qw_delta_args *args
     });
 }
 
+/* Of the dimensions of a grid only x goes beyond 65535, and a step may have 65536 segments. */
+static dim3 grid_of(const qw_batch *batch, const delta_job &j, int32_t columns)
+{
+    return dim3(qw_blocks(j.dv, columns) * static_cast<unsigned>(batch->segments),
+                static_cast<unsigned>(j.nv));
+}
+
 static qwen36_status issue_steps(const qw_cuda *cuda, const qw_batch *batch, const delta_job &j)
 {
     int32_t parts = 1;
     while (parts * STEP_ROWS < j.dk)
         parts *= 2;
-    const dim3 grid(qw_blocks(j.dv, STEP_THREADS / parts), static_cast<unsigned>(j.nv),
-                    static_cast<unsigned>(batch->segments));
-    return qw_launch(cuda->stream, delta_steps, grid, STEP_THREADS, 0, j, parts);
+    return qw_launch(cuda->stream, delta_steps, grid_of(batch, j, STEP_THREADS / parts), STEP_THREADS, 0, j,
+                     parts);
 }
 
 static qwen36_status issue_chunks(const qw_cuda *cuda, const qw_batch *batch, const delta_job &j)
 {
     const dim3 first(static_cast<unsigned>(cuda->tables.chunks), static_cast<unsigned>(j.nv));
-    const dim3 second(qw_blocks(j.dv, QW_DELTA_COLUMNS), static_cast<unsigned>(j.nv),
-                      static_cast<unsigned>(batch->segments));
     const qwen36_status status =
         qw_launch(cuda->stream, delta_solve, first, QW_DELTA_THREADS,
                   static_cast<size_t>(qw_delta_solve_shared()), j, cuda->tables.chunk);
     if (status != QWEN36_OK)
         return status;
-    return qw_launch(cuda->stream, delta_chunks, second, QW_DELTA_THREADS,
+    return qw_launch(cuda->stream, delta_chunks, grid_of(batch, j, QW_DELTA_COLUMNS), QW_DELTA_THREADS,
                      static_cast<size_t>(qw_delta_chunks_shared(j.dk)), j);
 }
 

@@ -238,6 +238,12 @@ struct qw_delta_place {
     int64_t begin; /* of the column in a stored state */
 };
 
+/* Blocks of a (segment, head). */
+QW_DEVICE int qw_delta_groups(const delta_job &j)
+{
+    return (j.dv + QW_DELTA_COLUMNS - 1) / QW_DELTA_COLUMNS;
+}
+
 QW_DEVICE qw_delta_place qw_delta_find(const delta_job &j)
 {
     qw_shared_arena arena;
@@ -255,7 +261,7 @@ QW_DEVICE qw_delta_place qw_delta_find(const delta_job &j)
     p.head = static_cast<int>(blockIdx.y);
     p.key_head = p.head / (j.nv / j.nk);
     p.local = qw_thread() % QW_DELTA_COLUMNS;
-    p.column = static_cast<int>(blockIdx.x) * QW_DELTA_COLUMNS + p.local;
+    p.column = static_cast<int>(blockIdx.x) % qw_delta_groups(j) * QW_DELTA_COLUMNS + p.local;
     p.first_row = qw_thread() / QW_DELTA_COLUMNS;
     p.live = p.column < j.dv;
     p.begin = int64_t{p.head} * j.dk * j.dv + p.column;
@@ -337,7 +343,7 @@ QW_DEVICE void qw_delta_advance(const delta_job &j, const qw_delta_place &p, int
 
 static QW_KERNEL delta_chunks(delta_job j)
 {
-    const qw_segment s = j.segment[blockIdx.z];
+    const qw_segment s = j.segment[static_cast<int>(blockIdx.x) / qw_delta_groups(j)];
     if (!qw_delta_is_chunked(j, s))
         return;
     const qw_delta_place p = qw_delta_find(j);

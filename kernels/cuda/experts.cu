@@ -275,8 +275,8 @@ static QW_KERNEL sort_pairs(experts_job j)
 
 static QW_KERNEL combine(experts_job j)
 {
-    const int row = static_cast<int>(blockIdx.y),
-              column = static_cast<int>(blockIdx.x) * SORT_THREADS + qw_thread();
+    const int row = static_cast<int>(blockIdx.x),
+              column = static_cast<int>(blockIdx.y) * SORT_THREADS + qw_thread();
     if (column >= j.hidden_width)
         return;
     float sum = 0;
@@ -359,7 +359,7 @@ static qwen36_status run_sorted(qw_cuda *cuda, int32_t row, const experts_job &j
         status = run_hidden(cuda, row, j);
     if (status == QWEN36_OK)
         status = run_down(cuda, row, j);
-    const dim3 grid(qw_blocks(j.hidden_width, SORT_THREADS), static_cast<unsigned>(j.rows));
+    const dim3 grid(static_cast<unsigned>(j.rows), qw_blocks(j.hidden_width, SORT_THREADS));
     return status != QWEN36_OK ? status : qw_launch(cuda->stream, combine, grid, SORT_THREADS, 0, j);
 }
 

@@ -44,7 +44,7 @@ qwen36_status qw_cuda_memory_open(qw_cuda *cuda, qwen36_error *error)
     qwen36_status status = open_arena(cuda, error);
     if (status == QWEN36_OK)
         status = open_events(cuda, error);
-    if (status != QWEN36_OK)
+    if (status != QWEN36_OK || cuda->config.device_bytes == 0) /* then nothing will be imported */
         return status;
     status = qw_runtime_allocate(QW_SPACE_HOST, uint64_t{QW_STAGES} * QW_STAGE_BYTES, &staging);
     if (status != QWEN36_OK)

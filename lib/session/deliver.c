@@ -53,13 +53,15 @@ static qwen36_status call_back(const qw_forward_context *f, qwen36_session *s, c
     for (int32_t i = 0; i < t->count; i++) {
         if ((s->wants[t->position[i]] & QW_WANT_ROW) == 0)
             continue;
-        s->wants[t->position[i]] &= (uint8_t)~QW_WANT_ROW;
-        if (s->on_logits == NULL)
-            continue;
-        const float *logits;
-        qwen36_status status = qw_cache_pass_row(f->cache, f->backend, t->out[i], &logits);
+        const float *logits = NULL;
+        qwen36_status status = QWEN36_OK;
+        if (s->on_logits != NULL)
+            status = qw_cache_pass_row(f->cache, f->backend, t->out[i], &logits);
         if (status != QWEN36_OK)
-            return status;
+            return status; /* the row is still wanted when the step is repeated */
+        s->wants[t->position[i]] &= (uint8_t)~QW_WANT_ROW;
+        if (logits == NULL)
+            continue;
         qw_fp_leave(caller);
         s->on_logits(s->user, s, t->position[i], logits, f->dims->vocab_size);
         qw_fp_enter();

@@ -126,13 +126,15 @@ static void trim(const qwen36_model *m)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-static bool fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_t *tokens, int32_t count)
+/* Anything but OK and DEVICE_LOST: there is nothing, or nothing of use. */
+static qwen36_status fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_t *tokens,
+                           int32_t count)
 {
     qwen36_error error = QWEN36_ERROR_INIT;
     char *path = path_of_hash(m, hash);
     if (path == NULL || !qw_path_is_file(path)) {
         qw_free(&m->allocator, path);
-        return false;
+        return QWEN36_ERROR_FILE_NOT_FOUND;
     }
     qwen36_status status = qw_snapshot_import_prefix(m, path, space, tokens, count, &error);
     qw_mutex_lock(&m->lock);
@@ -146,28 +148,31 @@ static bool fetch(qwen36_model *m, qw_hash128 hash, uint64_t space, const int32_
     if (status == QWEN36_ERROR_SNAPSHOT || status == QWEN36_ERROR_SNAPSHOT_MISMATCH)
         qw_path_remove(path);
     qw_free(&m->allocator, path);
-    return status == QWEN36_OK;
+    return status;
 }
 
-void qw_disk_fetch(qwen36_model *m, uint64_t space, const int32_t *tokens, int32_t count, int32_t beyond)
+qwen36_status qw_disk_fetch(qwen36_model *m, uint64_t space, const int32_t *tokens, int32_t count,
+                            int32_t beyond)
 {
     int32_t depth = count / QW_KV_BLOCK, node;
     if (m->disk.directory == NULL || !m->cache.prefix.enabled || depth == 0)
-        return;
+        return QWEN36_OK;
     qw_mutex_lock(&m->lock);
     int32_t known = qw_prefix_match(&m->cache.prefix, space, -1, 0, tokens, count, &node);
     qw_mutex_unlock(&m->lock);
     known = QW_MAX(known, beyond / QW_KV_BLOCK);
     qw_hash128 *hashes = depth > known ? qw_alloc(&m->allocator, (size_t)depth, sizeof *hashes) : NULL;
     if (hashes == NULL)
-        return;
+        return QWEN36_OK;
     qw_hash128 hash = qw_hash_chain(m->cache.prefix.root, &space, sizeof space);
     for (int32_t i = 0; i < depth; i++)
         hashes[i] = hash =
             qw_hash_chain(hash, tokens + (int64_t)i * QW_KV_BLOCK, QW_KV_BLOCK * sizeof *tokens);
-    while (depth > known && !fetch(m, hashes[depth - 1], space, tokens, depth * QW_KV_BLOCK))
-        depth--;
+    qwen36_status status = QWEN36_ERROR_FILE_NOT_FOUND;
+    for (; depth > known && status != QWEN36_OK && status != QWEN36_ERROR_DEVICE_LOST; depth--)
+        status = fetch(m, hashes[depth - 1], space, tokens, depth * QW_KV_BLOCK);
     qw_free(&m->allocator, hashes);
+    return status == QWEN36_ERROR_DEVICE_LOST ? status : QWEN36_OK;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
@@ -273,6 +278,8 @@ qwen36_status qw_disk_flush(qwen36_model *m, qwen36_error *error)
         first = first == QWEN36_OK ? status : first;
         drop(m, &h);
         qw_mutex_lock(&m->lock);
+        if (status == QWEN36_ERROR_DEVICE_LOST) /* nothing else can be read from it either */
+            break;
     }
     qw_mutex_unlock(&m->lock);
     trim(m);

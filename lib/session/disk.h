@@ -18,8 +18,10 @@ qwen36_status qw_disk_open(qwen36_model *model, const char *directory, uint64_t 
 void qw_disk_close(qwen36_model *model);
 
 /* Brings the longest prefix of tokens[0, count) that is on the disk, and is longer than what the index knows
- * and than `beyond` tokens, into the index. Failure is a miss. */
-void qw_disk_fetch(qwen36_model *model, uint64_t space, const int32_t *tokens, int32_t count, int32_t beyond);
+ * and than `beyond` tokens, into the index. Failure is a miss, unless the device is lost:
+ * QWEN36_ERROR_DEVICE_LOST. */
+qwen36_status qw_disk_fetch(qwen36_model *model, uint64_t space, const int32_t *tokens, int32_t count,
+                            int32_t beyond);
 
 /* Writes every snapshot of the index that is not there yet, the most recently used first, as far as the limit
  * allows, and removes what is beyond it. The first failure's status; the rest is tried all the same. */

@@ -67,7 +67,9 @@ qwen36_status qw_session_score(qwen36_session *s, const int32_t *tokens, size_t 
     status = prepare_first(s, begin, tokens[0], &logprobs[0]);
     if (status != QWEN36_OK) {
         s->output_begin = output_begin;
-        return qw_fail(error, status, "the logits before the first token are not finite");
+        return qw_fail(error, status,
+                       status == QWEN36_ERROR_NON_FINITE ? "the logits before the first token are not finite"
+                                                         : "the first token could not be scored");
     }
     s->length = end;
     for (int32_t i = begin; i + 1 < end; i++)

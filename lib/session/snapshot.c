@@ -235,7 +235,7 @@ static qwen36_status save_piece(void *user, uint32_t tag, uint64_t offset, void 
              : tag == TAG_STATE ? move_state(s, read_part, offset, out, bytes)
                                 : move_logits(s, read_part, offset, out, bytes);
     qw_model_give_turn(s->model);
-    return status;
+    return qw_model_note(s->model, status);
 }
 
 static qw_archive_content begin_save(const qwen36_session *s, saver *self, qw_archive_section *sections)
@@ -292,7 +292,7 @@ static qwen36_status restore_cached(restorer *self, uint32_t tag, uint64_t offse
              : tag == TAG_STATE ? move_state(s, write_part, offset, self->piece, bytes)
                                 : move_logits(s, write_part, offset, self->piece, bytes);
     qw_model_give_turn(s->model);
-    return status;
+    return qw_model_note(s->model, status);
 }
 
 static qwen36_status restore_piece(void *user, uint32_t tag, uint64_t offset, const void *data,

@@ -208,7 +208,8 @@ static qwen36_status forward(step *st, const qw_forward_context *f)
     return status;
 }
 
-/* The step ends here in any case; `status` is how far it came. */
+/* The step ends here in any case; `status` is how far it came. A device that is found lost at the end matters
+ * more than why the rows stopped before. */
 static qwen36_status head(step *st, const qw_forward_context *f, qwen36_status status)
 {
     uint64_t begin = qw_trace_clock(f->trace);
@@ -219,7 +220,7 @@ static qwen36_status head(step *st, const qw_forward_context *f, qwen36_status s
             status = qw_deliver_rows(f, st->sessions[i], st->batch.rows, st->caller);
     qwen36_status end = f->backend->ops->step_end(f->backend);
     qw_trace_report(f->trace, "phase", "head", begin, qw_trace_clock(f->trace));
-    return status == QWEN36_OK ? end : status;
+    return status == QWEN36_OK || end == QWEN36_ERROR_DEVICE_LOST ? end : status;
 }
 
 static qwen36_status compute(step *st)
@@ -274,7 +275,7 @@ static void finish(step *st, qwen36_status status)
         if (s->step.rows == 0) {
             if (s->step.status == QWEN36_OK && s->computed < s->length)
                 s->step.status = QWEN36_PENDING;
-        } else if (interrupted(s)) {
+        } else if (interrupted(s) && status != QWEN36_ERROR_DEVICE_LOST) {
             atomic_store_explicit(&s->interrupted, 0, memory_order_relaxed);
             release_part(s);
             s->step.status = QWEN36_INTERRUPTED;

@@ -108,7 +108,9 @@ qwen36_status qw_session_sync(qwen36_session *s, const int32_t *tokens, size_t c
     int32_t wanted = (int32_t)count;
     bool keeps = common_prefix(s, tokens, wanted) >= s->computed &&
                  (wanted > s->computed || (wanted == s->computed && s->row >= 0));
-    qw_disk_fetch(m, s->space, tokens, wanted - 1, keeps ? s->computed : 0);
+    status = qw_disk_fetch(m, s->space, tokens, wanted - 1, keeps ? s->computed : 0);
+    if (status != QWEN36_OK)
+        return qw_fail(error, status, "a prefix could not be brought to the device");
     if (!qw_session_adopt(s, tokens, wanted - 1, keeps ? s->computed : 0) && !keeps)
         qw_session_forget(s);
     if (wanted > s->computed)

@@ -19,7 +19,7 @@ struct qw_event_state {
     int32_t unused;
 };
 
-static std::atomic<int64_t> outstanding, broken;
+static std::atomic<int64_t> outstanding, broken, allocations, calls, waits, event_waits, pinned, most_pinned;
 static thread_local int32_t current;
 static qw_stream_state streams[SIMT_DEVICES] = {{0}, {1}};
 static qw_event_state event;
@@ -39,10 +39,10 @@ static const qw_device_profile usual = {.capability = QW_WARP == 32 ? 80 : 70,
                                         .bandwidth = 900000000000};
 static qw_device_profile profile = usual;
 static bool absent;
-static uint64_t free_memory = uint64_t{8} << 30;
+static uint64_t free_memory = SIMT_FREE_MEMORY;
 /* Calls until the planted fault; 0: none. */
 static std::atomic<int64_t> allocations_left, calls_left;
-static std::atomic<bool> lost;
+static std::atomic<bool> lost[SIMT_DEVICES];
 
 /* ---- what tests of operations ask for ------------------------------------------------------------------ */
 
@@ -99,7 +99,7 @@ void simt_no_device(int32_t on)
 
 void simt_set_free_memory(uint64_t bytes)
 {
-    free_memory = bytes;
+    free_memory = bytes != 0 ? bytes : uint64_t{SIMT_FREE_MEMORY};
 }
 
 int32_t simt_current_device(void)
@@ -125,7 +125,35 @@ void simt_lose_device(int64_t n)
 void simt_revive_device(void)
 {
     calls_left = 0;
-    lost = false;
+    for (std::atomic<bool> &device : lost)
+        device = false;
+}
+
+int64_t simt_allocations(void)
+{
+    return allocations;
+}
+
+int64_t simt_calls(void)
+{
+    return calls;
+}
+
+int64_t simt_waits(void)
+{
+    return waits;
+}
+
+int64_t simt_event_waits(void)
+{
+    return event_waits;
+}
+
+int64_t simt_most_pinned(void)
+{
+    const int64_t most = most_pinned;
+    most_pinned = pinned.load();
+    return most;
 }
 
 /* Whether this is the call that a countdown was for. */
@@ -137,10 +165,12 @@ static bool comes_to_end(std::atomic<int64_t> &left)
 /* Whether what this call wants of the device can be had. */
 static qwen36_status call(qw_stream stream)
 {
-    if (comes_to_end(calls_left))
-        lost = true;
-    const bool elsewhere = stream != nullptr && stream->device != current;
-    return lost || elsewhere || simt_fault()[0] != 0 ? QWEN36_ERROR_DEVICE_LOST : QWEN36_OK;
+    const bool known = current >= 0 && current < SIMT_DEVICES;
+    calls++;
+    if (comes_to_end(calls_left) && known)
+        lost[current] = true;
+    const bool elsewhere = !known || (stream != nullptr && stream->device != current);
+    return elsewhere || lost[current] || simt_fault()[0] != 0 ? QWEN36_ERROR_DEVICE_LOST : QWEN36_OK;
 }
 
 qwen36_status simt_runtime_call(qw_stream stream)
@@ -212,7 +242,7 @@ qwen36_status qw_runtime_stream_create(qw_stream *out)
 {
     *out = nullptr;
     const qwen36_status status = call(nullptr);
-    if (status == QWEN36_OK && current >= 0 && current < SIMT_DEVICES)
+    if (status == QWEN36_OK)
         *out = &streams[current];
     return status;
 }
@@ -221,13 +251,23 @@ void qw_runtime_stream_destroy(qw_stream)
 {
 }
 
-qwen36_status qw_runtime_allocate(int32_t, uint64_t bytes, void **out)
+static void count_pinned(int32_t space, int64_t bytes)
+{
+    if (space != QW_SPACE_HOST)
+        return;
+    const int64_t now = pinned += bytes;
+    if (now > most_pinned)
+        most_pinned = now;
+}
+
+qwen36_status qw_runtime_allocate(int32_t space, uint64_t bytes, void **out)
 {
     *out = nullptr;
     const qwen36_status status = call(nullptr);
     if (status != QWEN36_OK)
         return status;
-    if (comes_to_end(allocations_left))
+    allocations++;
+    if (comes_to_end(allocations_left) || (space == QW_SPACE_DEVICE && bytes > free_memory))
         return QWEN36_ERROR_OUT_OF_MEMORY;
     char *memory = static_cast<char *>(aligned_alloc(GUARD, (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD));
     if (memory == nullptr)
@@ -237,11 +277,12 @@ qwen36_status qw_runtime_allocate(int32_t, uint64_t bytes, void **out)
     memset(memory + GUARD, 0xFF, bytes); /* NaN, if read as numbers */
     memset(memory + GUARD + bytes, GUARD_BYTE, GUARD);
     outstanding++;
+    count_pinned(space, static_cast<int64_t>(bytes));
     *out = memory + GUARD;
     return QWEN36_OK;
 }
 
-void qw_runtime_free(int32_t, void *memory)
+void qw_runtime_free(int32_t space, void *memory)
 {
     if (memory == nullptr)
         return;
@@ -255,6 +296,7 @@ void qw_runtime_free(int32_t, void *memory)
         damaged += static_cast<unsigned char>(begin[GUARD + bytes + i]) != GUARD_BYTE;
     broken += damaged > 0;
     outstanding--;
+    count_pinned(space, -static_cast<int64_t>(bytes));
     free(begin);
 }
 
@@ -283,6 +325,7 @@ qwen36_status qw_runtime_copy(qw_stream stream, void *to, const void *from, uint
 
 qwen36_status qw_runtime_wait(qw_stream stream)
 {
+    waits++;
     return call(stream);
 }
 
@@ -306,5 +349,6 @@ qwen36_status qw_runtime_event_record(qw_event, qw_stream stream)
 
 qwen36_status qw_runtime_event_wait(qw_event)
 {
+    event_waits++;
     return call(nullptr);
 }

@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 enum { SIMT_DEVICES = 2 };
+#define SIMT_FREE_MEMORY ((uint64_t)8 << 30)
 
 /* 1: what plants faults and refusals does so. 0: the device is a real one (tests/cuda/device.cu), on which
  * these functions do nothing, and nothing is counted. */
@@ -30,12 +31,22 @@ void simt_array_destroy(void *array);
 int64_t simt_memory_outstanding(void);
 int64_t simt_memory_broken(void); /* allocations freed with damaged guards */
 
+/* So far: allocations asked for, device and pinned; calls that simt_lose_device counts; waits for a stream;
+ * for an event. */
+int64_t simt_allocations(void);
+int64_t simt_calls(void);
+int64_t simt_waits(void);
+int64_t simt_event_waits(void);
+/* The most bytes that were pinned at a time since it was last asked. */
+int64_t simt_most_pinned(void);
+
 /* Null: the default again, a device of sm_80 (warps of 32 lanes) or one of 16 multiprocessors and 48 KiB
  * (64). */
 void simt_set_profile(const qw_device_profile *profile);
 /* 1: as without a driver. */
 void simt_no_device(int32_t on);
-/* What qw_runtime_free_memory answers; default 1 GiB. */
+/* What qw_runtime_free_memory answers, and the largest allocation that a device grants; 0: the default again,
+ * SIMT_FREE_MEMORY. */
 void simt_set_free_memory(uint64_t bytes);
 /* Of the calling thread. Allocations and streams are of this device; what is issued to a stream of another
  * one finds the device lost. */
@@ -44,9 +55,9 @@ void simt_set_current_device(int32_t device);
 
 /* The n-th allocation from now (1: the next) finds no memory; 0: none. */
 void simt_fail_allocation(int64_t n);
-/* From the n-th launch, copy, wait, allocation, or call for a stream, event or product from now on, each of
- * them answers that the device is lost. So they do also behind a fault of a kernel, until simt_clear_fault.
- */
+/* At the n-th launch, copy, wait, allocation, or call for a stream, event or product from now on, the device
+ * that is current then is lost: each of them answers so there. So they do also behind a fault of a kernel, on
+ * every device, until simt_clear_fault. Reviving brings all devices back. */
 void simt_lose_device(int64_t n);
 void simt_revive_device(void);
 

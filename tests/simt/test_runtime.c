@@ -25,6 +25,7 @@ TEST(cuda_runtime, devices)
     simt_set_free_memory(12345);
     CHECK_INT(qw_runtime_free_memory(1, &bytes, &error), QWEN36_OK);
     CHECK_INT(bytes, 12345);
+    simt_set_free_memory(0);
     CHECK_INT(qw_runtime_profile(2, &profile, &error), QWEN36_ERROR_DEVICE);
     CHECK_TEXT(error.message, "no CUDA device 2: there are 2");
     qw_error_clear(&error);
@@ -74,7 +75,7 @@ TEST(cuda_runtime, lost_device_stays_lost)
 
 TEST(cuda_runtime, fault_of_a_kernel_loses_the_device)
 {
-    CHECK(!shim_fault_early_exit()); /* which also the unchecked machine finds */
+    CHECK(!shim_fault_early_exit()); /* the one kind that the unchecked machine sees too */
     CHECK_INT(qw_runtime_wait(NULL), QWEN36_ERROR_DEVICE_LOST);
     CHECK(!shim_right_warp_barrier());
     simt_clear_fault();
