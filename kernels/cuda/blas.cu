@@ -307,7 +307,8 @@ qwen36_status qw_blas_multiply(qw_blas *blas, qw_stream stream, const qw_blas_pr
                                   blas->workspace, QW_BLAS_WORKSPACE, stream) == CUBLAS_STATUS_SUCCESS)
         return QWEN36_OK;
     entry->choice = CHOICE_REFUSED;
-    return refusal(stream);
+    const qwen36_status status = refusal(stream);
+    return status == QWEN36_ERROR_DEVICE ? QWEN36_ERROR_SYSTEM : status;
 }
 
 #endif

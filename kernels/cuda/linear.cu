@@ -209,9 +209,12 @@ static qwen36_status multiply_part(qw_cuda *cuda, const qw_product &p, const qw_
         p.rows, p.depth, p.columns, w.dtype, p.aligned, 1, cuda->config.batch_invariant};
     if (qw_plan_product(&cuda->profile, &shape) == QW_PRODUCT_LIBRARY) {
         const qwen36_status status = multiply_by_library(cuda, p, w, narrow);
-        if (status != QWEN36_ERROR_DEVICE)
+        if (status != QWEN36_ERROR_DEVICE && status != QWEN36_ERROR_SYSTEM)
             return status;
-        cuda->refusals++;
+        if (status == QWEN36_ERROR_SYSTEM) /* the bits of this shape change: no silent half-way */
+            qw_cuda_refused(cuda, qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY));
+        else
+            cuda->refusals++;
     }
     return multiply(cuda, p, w);
 }

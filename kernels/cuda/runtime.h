@@ -118,8 +118,8 @@ enum { QW_BLAS_WORKSPACE = 32 << 20 }; /* bytes */
 qwen36_status qw_blas_open(const qw_allocator *allocator, qw_blas **out);
 void qw_blas_close(qw_blas *blas);
 /* y [rows, columns] float32 = x [rows, depth] * w [columns, depth]^T, sums in float32. x and w are both BF16
- * or both F16 (dtype), strides in elements. QWEN36_ERROR_DEVICE: it has no way for this shape, and y may hold
- * anything. */
+ * or both F16 (dtype), strides in elements. QWEN36_ERROR_DEVICE: it has no way for this shape.
+ * QWEN36_ERROR_SYSTEM: it had one, and failed. y may hold anything after either. */
 struct qw_blas_product {
     const void *x, *w;
     float *y;

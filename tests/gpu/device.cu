@@ -144,6 +144,10 @@ void simt_spoil_library(int32_t)
 {
 }
 
+void simt_break_library(int64_t)
+{
+}
+
 void simt_refuse_library(int64_t)
 {
 }

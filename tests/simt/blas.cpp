@@ -13,7 +13,7 @@ struct qw_blas {
 };
 
 static bool there;
-static int64_t refuse_in, products;
+static int64_t refuse_in, break_in, products;
 static int32_t spoilt = -1;
 
 void simt_library(int32_t on)
@@ -24,6 +24,11 @@ void simt_library(int32_t on)
 void simt_refuse_library(int64_t n)
 {
     refuse_in = n;
+}
+
+void simt_break_library(int64_t n)
+{
+    break_in = n;
 }
 
 void simt_spoil_library(int32_t dtype)
@@ -88,12 +93,12 @@ qwen36_status qw_blas_multiply(qw_blas *, qw_stream stream, const qw_blas_produc
     const qwen36_status status = simt_runtime_call(stream);
     if (status != QWEN36_OK)
         return status;
-    if (refuse_in > 0 && --refuse_in == 0) {
-        for (int64_t r = 0; r < p->rows; r++)
-            for (int64_t c = 0; c < p->columns; c++)
-                p->y[r * p->y_stride + c] = NAN;
-        return QWEN36_ERROR_DEVICE;
-    }
+    const bool refused = refuse_in > 0 && --refuse_in == 0, broken = break_in > 0 && --break_in == 0;
+    for (int64_t r = 0; (refused || broken) && r < p->rows; r++)
+        for (int64_t c = 0; c < p->columns; c++)
+            p->y[r * p->y_stride + c] = NAN;
+    if (refused || broken)
+        return broken ? QWEN36_ERROR_SYSTEM : QWEN36_ERROR_DEVICE;
     if (!begins_at_16(p->x, p->x_stride) || !begins_at_16(p->w, p->w_stride) || p->depth % 8 != 0)
         return QWEN36_ERROR_DEVICE;
     if (p->dtype == QW_BF16)

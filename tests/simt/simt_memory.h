@@ -65,6 +65,8 @@ void simt_revive_device(void);
 void simt_library(int32_t on);
 /* The n-th product of the library from now is refused, with rubbish in y; 0: none. */
 void simt_refuse_library(int64_t n);
+/* The n-th product from now fails after the library had agreed to do it; 0: none. */
+void simt_break_library(int64_t n);
 int64_t simt_library_products(void); /* made so far */
 /* Whether a state that qw_cuda_create opened has one. */
 int32_t simt_has_library(const struct qw_backend *backend);

@@ -1,5 +1,6 @@
 /* A step of as many rows, and of as many sequences, as the options of a model allow: grids are cut so that
- * the device takes them. Against the reference. (Without the machine's checks, which would take minutes.) */
+ * the device takes them. Against the reference. (Without the machine's checks, which would take minutes; not
+ * on a GPU, for its arrays are the host's.) */
 #include "tests/simt/ops.h"
 
 enum { MOST = 65536 };
@@ -78,6 +79,7 @@ static void run_sequences(pair *p, const sequences *s, float *inputs, float *sta
 
 TEST(cuda_many_rows, sequences)
 {
+    NEEDS_PLANTING();
     if (simt_checks() != 0)
         return;
     const qw_dims dims = {.lin_k_heads = 1,
@@ -114,6 +116,7 @@ TEST(cuda_many_rows, sequences)
 
 TEST(cuda_many_rows, experts)
 {
+    NEEDS_PLANTING();
     enum { EXPERTS = 2, HIDDEN = 4 };
     if (simt_checks() != 0)
         return;

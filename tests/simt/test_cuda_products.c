@@ -406,6 +406,23 @@ TEST(cuda_products, library_and_infinities)
 }
 
 /* A product that the library refuses is made by a row of our own in the same call, the next one is not. */
+/* What it had begun with and cannot go on with is another matter: it is out of use from then on. */
+TEST(cuda_products, broken_library_is_out_of_use)
+{
+    NEEDS_PLANTING();
+    library_run run;
+    const int64_t before = simt_library_products();
+    library_begin(&run, QW_BF16);
+    simt_break_library(1);
+    CHECK_RAN(qw_cuda_linear(&run.p.cuda, &run.args));
+    CHECK_INT(simt_library_products() - before, 0);
+    CHECK_INT((int64_t)qw_cuda_refusals(&run.p.cuda), 1);
+    CHECK_INT(qw_cuda_disabled(&run.p.cuda), qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_LIBRARY));
+    check_part(&run, 0, 8e-3);
+    check_part(&run, 1, 8e-3);
+    library_end(&run);
+}
+
 TEST(cuda_products, refused_library_falls_back)
 {
     NEEDS_PLANTING();
