@@ -20,6 +20,7 @@ struct qw_event_state {
 };
 
 static std::atomic<int64_t> outstanding, broken;
+static std::atomic<uint64_t> device_bytes;
 static thread_local int32_t current;
 static qw_stream_state streams[SIMT_DEVICES] = {{0}, {1}};
 static qw_event_state event;
@@ -156,7 +157,7 @@ qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_err
     status = call(nullptr);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "CUDA device %d: lost", device);
-    *bytes = free_memory;
+    *bytes = free_memory - QW_MIN(free_memory, device_bytes.load());
     return QWEN36_OK;
 }
 
@@ -188,7 +189,7 @@ void qw_runtime_stream_destroy(qw_stream)
 {
 }
 
-qwen36_status qw_runtime_allocate(int32_t, uint64_t bytes, void **out)
+qwen36_status qw_runtime_allocate(int32_t space, uint64_t bytes, void **out)
 {
     *out = nullptr;
     const qwen36_status status = call(nullptr);
@@ -204,11 +205,12 @@ qwen36_status qw_runtime_allocate(int32_t, uint64_t bytes, void **out)
     memset(memory + GUARD, 0xFF, bytes); /* NaN, if read as numbers */
     memset(memory + GUARD + bytes, GUARD_BYTE, GUARD);
     outstanding++;
+    device_bytes += space == QW_SPACE_DEVICE ? bytes : 0;
     *out = memory + GUARD;
     return QWEN36_OK;
 }
 
-void qw_runtime_free(int32_t, void *memory)
+void qw_runtime_free(int32_t space, void *memory)
 {
     if (memory == nullptr)
         return;
@@ -222,6 +224,7 @@ void qw_runtime_free(int32_t, void *memory)
         damaged += static_cast<unsigned char>(begin[GUARD + bytes + i]) != GUARD_BYTE;
     broken += damaged > 0;
     outstanding--;
+    device_bytes -= space == QW_SPACE_DEVICE ? bytes : 0;
     free(begin);
 }
 

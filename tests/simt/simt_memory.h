@@ -21,7 +21,7 @@ int64_t simt_memory_broken(void); /* allocations freed with damaged guards */
 void simt_set_profile(const qw_device_profile *profile);
 /* 1: as without a driver. */
 void simt_no_device(int32_t on);
-/* What qw_runtime_free_memory answers; default 1 GiB. */
+/* What qw_runtime_free_memory answers while nothing is allocated on a device; default 8 GiB. */
 void simt_set_free_memory(uint64_t bytes);
 /* Of the calling thread. Allocations and streams are of this device; what is issued to a stream of another
  * one finds the device lost. */
