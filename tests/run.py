@@ -197,10 +197,27 @@ def simt():
     return built if built.failed else together(run_program, found)
 
 
+# Of the unit tests, those in which a model takes steps, the longest first. The others never meet a backend, or are of
+# the CPU's kernels, plans and pools alone; test_model_malloc counts the allocations of the process, and the device's
+# memory is none of them.
+CUDA_TESTS = ("laws", "schedule", "random_sessions", "demo_model", "interpose", "golden", "demo_chat", "concurrent",
+              "fork", "trace", "session", "snapshot", "stats", "stops", "api", "names")
+
+
+def cuda():
+    """Whole models on the CUDA backend; the SIMT machine pretends the device."""
+    tests = [ROOT / f"build/cuda-simt/tests/test_{name}" for name in CUDA_TESTS]
+    built = build("lib", "examples", *(str(test.relative_to(ROOT)) for test in tests), "BACKEND=cuda-simt")
+    if built.failed:
+        return built
+    return together(run_criterion, tests) + run_program(["sh", "tests/examples/examples.sh"], BUILD="build/cuda-simt")
+
+
 GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")
 STEPS = {
     "unit": unit,
     "simt": simt,
+    "cuda": cuda,
     "gates": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in GATES)),
     "python": scripts(VENV, "tests/python/test_*.py", "tests/golden/test_*.py"),
     "examples": scripts("sh", "tests/examples/*.sh"),
