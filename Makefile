@@ -146,7 +146,8 @@ PLAIN_FLAGS = -g -fPIC -fvisibility=hidden $(INCLUDES) $(TIER_DEFINES)
 LIB_FLAGS = $(PLAIN_FLAGS) $(SANITIZE_C) $(CFLAGS)
 # Fuzzers look at parsers. Their kernels are linked but not instrumented: clang would take minutes for each tier.
 KERNEL_FLAGS = $(if $(findstring fuzzer,$(SANITIZE)),$(PLAIN_FLAGS) $(CFLAGS),$(LIB_FLAGS))
-TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) $(SANITIZE_C) $(if $(INPROCESS),-DQW_TEST_INPROCESS) $(CFLAGS)
+TEST_FLAGS = -O1 -g $(INCLUDES) $(TIER_DEFINES) -DQW_TEST_BUILD='"build/$(BACKEND)"' $(SANITIZE_C) \
+    $(if $(INPROCESS),-DQW_TEST_INPROCESS) $(CFLAGS)
 EXAMPLE_FLAGS = -O2 -g -Iinclude -Iexamples $(CFLAGS)
 EXAMPLE_LINK = $(LDFLAGS) -L$(BUILD) -lqwen36 -Wl,-rpath,'$$ORIGIN/..' -Wl,--as-needed
 LINK = $(CC) -pthread $(SANITIZE_L) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed

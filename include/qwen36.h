@@ -296,8 +296,9 @@ typedef struct qwen36_model_options {
                                         default 4 GiB */
     int32_t device_tier;             /* QWEN36_DEVICE_TIER_*: which kernels a device may use; default AUTO */
     int32_t batch_invariant; /* 1: logits depend on a sequence's own tokens and the cuts at which it was
-                                computed, not on what else the step holds; slower on a device, no change on
-                                the CPU, where it is always so; default 0 */
+                                computed (what prefix_reuse brings, by whom it was computed first), not on
+                                what else the step holds; slower on a device, no change on the CPU, where it
+                                is always so, whatever the cuts; default 0 */
 } qwen36_model_options;
 
 /* Writes the defaults into the first `size` bytes; size = sizeof *options. */

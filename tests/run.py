@@ -41,9 +41,13 @@ SANITIZER_OPTIONS = {
     "TSAN_OPTIONS": "second_deadlock_stack=1:allocator_may_return_null=1",
 }
 
-# The unit test programs that run whole models, and so say something of the CUDA backend. Not those that interpose on the
-# table of operations (test_interpose, test_trace, test_random_sessions): they look at outputs in host memory.
-CUDA_TESTS = ["test_golden", "test_laws", "test_fork", "test_session", "test_snapshot", "test_prefix", "test_demo_chat"]
+# Of the unit tests, those in which a model takes steps, the longest first. The others never meet a backend, or are of
+# the CPU's kernels, plans and pools alone; test_model_malloc counts the allocations of the process, and the device's
+# memory is none of them.
+CUDA_TESTS = ("laws", "schedule", "random_sessions", "demo_model", "interpose", "golden", "demo_chat", "concurrent",
+              "fork", "trace", "session", "snapshot", "stats", "stops", "api", "names")
+# Not on a GPU: those that interpose on the table of operations and look at outputs, which lie on the device there.
+GPU_TESTS = [name for name in CUDA_TESTS if name not in ("interpose", "random_sessions", "trace")]
 
 
 class Tally:
@@ -119,8 +123,6 @@ def build(*words):
 def programs(folder, pattern="test_*"):
     """The test programs of a build, one per source file (an old program of a deleted file is none)."""
     sources = sorted((ROOT / "tests/unit").glob(pattern + ".c"))
-    if folder.name.startswith("cuda-simt"):
-        sources += sorted((ROOT / "tests/cuda").glob(pattern + ".c"))
     return [folder / "tests" / source.stem for source in sources]
 
 
@@ -234,7 +236,7 @@ def nvcc():
 
 def cuda_device():
     """What the following steps run on: a record of them begins with it. They are for nothing where there is none."""
-    built = build("lib", "examples", "cuda-tests", *(f"build/cuda/tests/{name}" for name in CUDA_TESTS), "BACKEND=cuda")
+    built = build("lib", "examples", "cuda-tests", *(f"build/cuda/tests/test_{name}" for name in GPU_TESTS), "BACKEND=cuda")
     built += build("build/simt32/instructions", "BACKEND=cpu")
     if built.failed:
         return built
@@ -256,7 +258,7 @@ def cuda_operations(*prefix):
 
 
 def cuda_models():
-    return sum((run_criterion(ROOT / "build/cuda/tests" / name) for name in CUDA_TESTS), Tally())
+    return sum((run_criterion(ROOT / f"build/cuda/tests/test_{name}") for name in GPU_TESTS), Tally())
 
 
 def cuda_sanitizer():
@@ -272,10 +274,21 @@ def cuda_sanitizer():
                 for check in ("memcheck", "racecheck")), Tally())
 
 
+def cuda():
+    """Whole models on the CUDA backend; the SIMT machine pretends the device."""
+    names = [f"test_{name}" for name in CUDA_TESTS] + [test.stem for test in sorted(ROOT.glob("tests/cuda/test_*.c"))]
+    tests = [ROOT / "build/cuda-simt/tests" / name for name in names]
+    built = build("lib", "examples", *(str(test.relative_to(ROOT)) for test in tests), "BACKEND=cuda-simt")
+    if built.failed:
+        return built
+    return together(run_criterion, tests) + run_program(["sh", "tests/examples/examples.sh"], BUILD="build/cuda-simt")
+
+
 GATES = ("abi", "symbols", "header", "includes", "style", "docs", "install", "dist", "cross")
 STEPS = {
     "unit": unit,
     "simt": simt,
+    "cuda": cuda,
     "nvcc": nvcc,
     "gates": scripts(sys.executable, *(f"tests/gates/{name}.py" for name in GATES)),
     "python": scripts(VENV, "tests/python/test_*.py", "tests/golden/test_*.py"),

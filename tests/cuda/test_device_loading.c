@@ -134,6 +134,7 @@ static const char *wide_checkpoint(void)
     static char directory[300];
     char config[400], command[1000];
     const char *build = getenv("QWEN36_BUILD"), *parent = test_directory();
+    build = build != NULL ? build : QW_TEST_BUILD;
     snprintf(config, sizeof config, "%s/wide.json", parent);
     snprintf(directory, sizeof directory, "%s/wide", parent);
     size_t size = 0;
@@ -147,8 +148,8 @@ static const char *wide_checkpoint(void)
     test_write_file(config, changed, (size_t)length);
     free(changed);
     free(text);
-    snprintf(command, sizeof command, "%s/examples/make-model --config %s --seed 7 -o %s >/dev/null",
-             build != NULL ? build : "build/cpu", config, directory);
+    snprintf(command, sizeof command, "%s/examples/make-model --config %s --seed 7 -o %s >/dev/null", build,
+             config, directory);
     CHECK_MSG(system(command) == 0, "%s", command);
     return directory;
 }

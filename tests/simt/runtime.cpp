@@ -20,6 +20,7 @@ struct qw_event_state {
 };
 
 static std::atomic<int64_t> outstanding, broken, allocations, calls, waits, event_waits, pinned, most_pinned;
+static std::atomic<uint64_t> device_bytes;
 static thread_local int32_t current;
 static qw_stream_state streams[SIMT_DEVICES] = {{0}, {1}};
 static qw_event_state event;
@@ -219,7 +220,7 @@ qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_err
     status = call(nullptr);
     if (status != QWEN36_OK)
         return qw_fail(error, status, "CUDA device %d: lost", device);
-    *bytes = free_memory;
+    *bytes = free_memory - QW_MIN(free_memory, device_bytes.load());
     return QWEN36_OK;
 }
 
@@ -278,6 +279,7 @@ qwen36_status qw_runtime_allocate(int32_t space, uint64_t bytes, void **out)
     memset(memory + GUARD + bytes, GUARD_BYTE, GUARD);
     outstanding++;
     count_pinned(space, static_cast<int64_t>(bytes));
+    device_bytes += space == QW_SPACE_DEVICE ? bytes : 0;
     *out = memory + GUARD;
     return QWEN36_OK;
 }
@@ -297,6 +299,7 @@ void qw_runtime_free(int32_t space, void *memory)
     broken += damaged > 0;
     outstanding--;
     count_pinned(space, -static_cast<int64_t>(bytes));
+    device_bytes -= space == QW_SPACE_DEVICE ? bytes : 0;
     free(begin);
 }
 

@@ -10,7 +10,7 @@
 static const char *build_directory(void)
 {
     const char *build = getenv("QWEN36_BUILD");
-    return build != NULL ? build : "build/cpu";
+    return build != NULL ? build : QW_TEST_BUILD;
 }
 
 /* Made under a name of this process and renamed, so that tests may run side by side. */
@@ -149,6 +149,10 @@ void test_compute(qwen36_session *session)
 int32_t test_tiers(int32_t tiers[4])
 {
     int32_t count = 0;
+    if (strcmp(qwen36_backend_name(), "cpu") != 0) {
+        tiers[0] = QWEN36_CPU_AUTO;
+        return 1;
+    }
     tiers[count++] = QWEN36_CPU_PORTABLE;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
@@ -158,4 +162,14 @@ int32_t test_tiers(int32_t tiers[4])
         tiers[count++] = QWEN36_CPU_AVX512;
 #endif
     return count;
+}
+
+bool test_is_slow_backend(void)
+{
+    return strstr(QW_TEST_BUILD, "simt") != NULL;
+}
+
+size_t test_stride(void)
+{
+    return test_is_slow_backend() ? 3 : 1;
 }

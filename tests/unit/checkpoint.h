@@ -36,7 +36,13 @@ qwen36_session *test_session(qwen36_model *model);
 /* Steps until nothing is pending; fails the test on an error. */
 void test_compute(qwen36_session *session);
 
-/* The tiers that this machine can run, as QWEN36_CPU_*; returns their number (at most 4). */
+/* The tiers that this machine can run, as QWEN36_CPU_*; returns their number (at most 4). A device has one.
+ */
 int32_t test_tiers(int32_t tiers[4]);
+
+/* Whether a step takes a hundred times as long as elsewhere, because the SIMT machine pretends the device.
+ * Tests then run fewer of the same cases: each test_stride()-th, which is each one elsewhere. */
+bool test_is_slow_backend(void);
+size_t test_stride(void);
 
 #endif

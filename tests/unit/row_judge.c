@@ -1,6 +1,9 @@
 #include "tests/unit/row_judge.h"
 #include "tests/harness.h"
 #include "tests/unit/checkpoint.h"
+#include "tests/unit/law_table.h"
+
+#include <math.h>
 
 enum { PLACES = 1 << 17 };
 
@@ -15,12 +18,17 @@ void row_judge_open(row_judge *judge, const char *directory, const qwen36_model_
     judge->vocab_size = judge->model->dims.vocab_size;
     judge->list = calloc(PLACES, sizeof *judge->list);
     judge->row = calloc(PLACES, sizeof *judge->row);
-    CHECK(judge->list != NULL && judge->row != NULL);
+    judge->logits = calloc(PLACES, sizeof *judge->logits);
+    judge->bound = law_bound("cut", options);
+    CHECK(judge->list != NULL && judge->row != NULL && judge->logits != NULL);
 }
 
 void row_judge_close(row_judge *judge)
 {
     qwen36_model_release(judge->model);
+    for (int32_t i = 0; i < PLACES; i++)
+        free(judge->logits[i]);
+    free(judge->logits);
     free(judge->list);
     free(judge->row);
     *judge = (row_judge){0};
@@ -65,13 +73,18 @@ static void remember(void *user, qwen36_session *session, int32_t position, cons
 {
     const lesson *l = user;
     (void)session;
-    (void)vocab_size;
     qw_hash128 list = hash_list(l->tokens, position + 1);
     int32_t at = place_of(l->judge, list);
     CHECK(l->judge->known < PLACES / 4 * 3);
     l->judge->known += is_free(l->judge->list[at]);
     l->judge->list[at] = list;
     l->judge->row[at] = hash_row(l->judge, logits);
+    if (l->judge->bound > 0 && l->judge->logits[at] == NULL) {
+        const size_t bytes = (size_t)vocab_size * sizeof *logits;
+        l->judge->logits[at] = malloc(bytes);
+        CHECK(l->judge->logits[at] != NULL);
+        memcpy(l->judge->logits[at], logits, bytes);
+    }
 }
 
 static qwen36_session *compute(row_judge *judge, const int32_t *tokens, int32_t count)
@@ -93,13 +106,36 @@ bool row_judge_agrees(row_judge *judge, const int32_t *tokens, int32_t count, co
     qw_hash128 list = hash_list(tokens, count);
     if (is_free(judge->list[place_of(judge, list)]))
         qwen36_session_destroy(compute(judge, tokens, count));
-    return equal(judge->row[place_of(judge, list)], hash_row(judge, logits));
+    const int32_t at = place_of(judge, list);
+    if (judge->bound > 0)
+        return law_rows_agree(logits, judge->logits[at], judge->vocab_size, judge->bound);
+    return equal(judge->row[at], hash_row(judge, logits));
 }
 
-void row_judge_score(row_judge *judge, const int32_t *tokens, int32_t begin, int32_t count, float *scores)
+/* A score is a logit less the logarithm of a sum, and either may be off by the bound of the largest logit.
+ * Largest logits are not at hand here; scores that say anything are as large. */
+static bool scores_agree(const float *a, const float *b, int32_t count, double bound)
 {
+    double scale = 1;
+    for (int32_t i = 0; i < count; i++)
+        scale = fmax(scale, fabs((double)b[i]));
+    for (int32_t i = 0; i < count; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= 2 * bound * scale))
+            return false;
+    return true;
+}
+
+bool row_judge_agrees_on_scores(row_judge *judge, const int32_t *tokens, int32_t begin, int32_t count,
+                                const float *scores)
+{
+    const size_t bytes = (size_t)(count - begin) * sizeof *scores;
+    float *expected = malloc(bytes);
     qwen36_session *session = compute(judge, tokens, begin);
-    CHECK_INT(qwen36_session_score(session, tokens + begin, (size_t)(count - begin), scores, NULL),
+    CHECK_INT(qwen36_session_score(session, tokens + begin, (size_t)(count - begin), expected, NULL),
               QWEN36_OK);
     qwen36_session_destroy(session);
+    const bool agrees = judge->bound > 0 ? scores_agree(scores, expected, count - begin, judge->bound)
+                                         : memcmp(scores, expected, bytes) == 0;
+    free(expected);
+    return agrees;
 }

@@ -62,8 +62,11 @@ TEST(demo_model, perplexity)
     qwen36_model *model = load_demo(QWEN36_NUMERICS_REFERENCE, QWEN36_KV_AUTO);
     const cJSON *document, *documents = cJSON_GetObjectItemCaseSensitive(reference, "documents");
     double sum = 0, predicted = 0;
+    size_t number = 0;
     cJSON_ArrayForEach(document, documents)
     {
+        if (number++ % test_stride() != 0)
+            continue;
         size_t count = read_ids(document, "ids", ids, 1024);
         double expected = cJSON_GetObjectItemCaseSensitive(document, "nll_without_padding")->valuedouble;
         double nll = score(model, ids, count), limit = 1e-5 * (double)(count - 1);
@@ -75,7 +78,8 @@ TEST(demo_model, perplexity)
                                                        "perplexity_without_padding")
                           ->valuedouble;
     double perplexity = exp(sum / predicted);
-    CHECK_MSG(fabs(perplexity / expected - 1) < 5e-5, "perplexity %.6f, expected %.6f", perplexity, expected);
+    CHECK_MSG(test_stride() > 1 || fabs(perplexity / expected - 1) < 5e-5, "perplexity %.6f, expected %.6f",
+              perplexity, expected); /* of all documents */
     qwen36_model_release(model);
     cJSON_Delete(reference);
 }
@@ -88,6 +92,8 @@ TEST(demo_model, greedy_continuations)
     int32_t prompts = 0;
     cJSON_ArrayForEach(entry, entries)
     {
+        if (prompts++ % (int32_t)test_stride() != 0)
+            continue;
         int32_t prompt[256], ids[256], token;
         const char *text = cJSON_GetObjectItemCaseSensitive(entry, "prompt")->valuestring;
         size_t prompt_count = read_ids(entry, "prompt_ids", prompt, 256), encoded = 0;
@@ -111,7 +117,6 @@ TEST(demo_model, greedy_continuations)
             CHECK_MSG(token == ids[i], "'%s': token %zu is %d, expected %d", text, i, token, ids[i]);
         }
         qwen36_session_destroy(session);
-        prompts++;
     }
     CHECK(prompts >= 5);
     qwen36_model_release(model);
@@ -236,9 +241,12 @@ TEST(demo_model, cache_of_8_bits_stays_close)
     const cJSON *document, *documents = cJSON_GetObjectItemCaseSensitive(reference, "documents");
     for (int32_t numerics = QWEN36_NUMERICS_REFERENCE; numerics <= QWEN36_NUMERICS_FAST; numerics++) {
         double sum = 0;
+        size_t number = 0;
         all.count = 0;
         cJSON_ArrayForEach(document, documents)
         {
+            if (number++ % test_stride() != 0)
+                continue;
             const size_t count = read_ids(document, "ids", ids, 1024);
             compare_caches(numerics, ids, count, &all);
         }
