@@ -368,6 +368,10 @@ static void check_estimate(int32_t kv_dtype)
     CHECK_MSG(allocated + taken > expected / 2 && allocated + taken < expected + (4 << 20),
               "allocated %llu, of a device %llu, estimated %llu", (unsigned long long)allocated,
               (unsigned long long)taken, (unsigned long long)expected);
+    CHECK_MSG(taken == 0 ||
+                  (taken < estimate.total_bytes + (1 << 20) && taken > estimate.total_bytes / 10 * 9),
+              "of a device %llu, estimated %llu", (unsigned long long)taken,
+              (unsigned long long)estimate.total_bytes); /* each of many small tensors is aligned */
     qwen36_model_info info = {.struct_size = sizeof info};
     CHECK_INT(qwen36_model_get_info(model, &info, &error), QWEN36_OK);
     CHECK_INT(info.weight_bytes, estimate.weight_bytes);
