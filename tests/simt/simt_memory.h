@@ -45,8 +45,8 @@ int64_t simt_most_pinned(void);
 void simt_set_profile(const qw_device_profile *profile);
 /* 1: as without a driver. */
 void simt_no_device(int32_t on);
-/* What qw_runtime_free_memory answers while nothing is allocated on a device, and the largest allocation that a
- * device grants; 0: the default again, SIMT_FREE_MEMORY. */
+/* What qw_runtime_free_memory answers while nothing is allocated on a device, and the largest allocation that
+ * a device grants; 0: the default again, SIMT_FREE_MEMORY. */
 void simt_set_free_memory(uint64_t bytes);
 /* Of the calling thread. Allocations and streams are of this device; what is issued to a stream of another
  * one finds the device lost. */
