@@ -239,7 +239,8 @@ enum { QWEN36_NUMERICS_REFERENCE = 1, QWEN36_NUMERICS_FAST = 2 };
 enum { QWEN36_KV_AUTO = 0, QWEN36_KV_F32 = 1, QWEN36_KV_BF16 = 2, QWEN36_KV_I8 = 3 };
 
 /* MAP maps the weight files (fast to load, shared between processes; a file that is truncated under
- * the map raises SIGBUS in the process). READ copies them into memory (immune to that). */
+ * the map raises SIGBUS in the process). READ copies them into memory (immune to that). With a device either
+ * lasts only until the weights have reached it. */
 enum { QWEN36_WEIGHTS_MAP = 1, QWEN36_WEIGHTS_READ = 2 };
 
 /* Instruction set of the CPU kernels. AUTO: the best one that the processor has. Choosing one that
@@ -283,8 +284,8 @@ typedef struct qwen36_model_options {
     uint64_t snapshot_bytes; /* memory for snapshots of the recurrent state, without which no prefix can be
                                 reused; default QWEN36_BYTES_AUTO: 8, and one per session up to 16; 0: none */
     float memory_share;      /* not 0: KV blocks, states and snapshots together take this share, in (0, 1], of
-                                the memory that this process may use (machine and cgroup), and cache_bytes must
-                                be 0; default 0 */
+                                the memory that this process may use (machine and cgroup), on a device of what
+                                is free there beside the weights; cache_bytes must be 0; default 0 */
     int32_t device;        /* which device, counted from 0 as the CUDA runtime does; 0 with the CPU backend */
     qwen36_trace_fn trace; /* receives the time of all that a step does; default NULL: nothing is timed */
     void *trace_user;
