@@ -161,7 +161,8 @@ enum {
 
     QWEN36_ERROR_DEVICE = -70,     /* no usable device, or an operation of the backend failed */
     QWEN36_ERROR_DEVICE_LOST = -71 /* the device had a fault or is gone: every call on the model says so from
-                                      now on, and it can only be released */
+                                      now on, and it can only be released. CUDA gives a process no second
+                                      chance on that device: another model there needs another process */
 };
 
 /* The name of a status without its prefix, e.g. "CONTEXT_FULL"; "UNKNOWN" otherwise. Static. */
@@ -285,7 +286,7 @@ typedef struct qwen36_model_options {
                                 reused; default QWEN36_BYTES_AUTO: 8, and one per session up to 16; 0: none */
     float memory_share;      /* not 0: KV blocks, states and snapshots together take this share, in (0, 1], of
                                 the memory that this process may use (machine and cgroup), on a device of what
-                                is free there beside the weights; cache_bytes must be 0; default 0 */
+                                is free there beside all else; cache_bytes must be 0; default 0 */
     int32_t device;        /* which device, counted from 0 as the CUDA runtime does; 0 with the CPU backend */
     qwen36_trace_fn trace; /* receives the time of all that a step does; default NULL: nothing is timed */
     void *trace_user;

@@ -361,7 +361,7 @@ struct qw_backend {
     int32_t cpu_tier;  /* QWEN36_CPU_* in force; 0 for another backend */
     int32_t threads;
     uint64_t scratch_bytes;
-    char name[32]; /* e.g. "cpu/avx512/fast": part of the numerics id */
+    char name[48]; /* e.g. "cpu/avx512/fast": part of the numerics id */
 };
 
 typedef struct qw_backend_config {

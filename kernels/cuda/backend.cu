@@ -31,14 +31,25 @@ template <typename R, typename... A, R (*operation)(qw_backend *, A...)> struct 
     }
 };
 
+/* How attention cuts a context: by the number of multiprocessors, or (+bi) into so many KV blocks. */
+static void name_cut(const qw_cuda *cuda, char *out, size_t size)
+{
+    const bool invariant = cuda->config.batch_invariant != 0;
+    snprintf(out, size, invariant ? "+bi%d" : "x%d",
+             invariant ? static_cast<int>(qw_plan_attention_fixed(cuda->config.max_context))
+                       : cuda->profile.multiprocessors);
+}
+
 /* Says all that changes the bits of results: it is part of the numerics id. */
 static void name_backend(const qw_cuda *cuda, qw_backend *out)
 {
-    char disabled[12] = "";
+    char cut[16], library[16] = "", disabled[12] = "";
+    name_cut(cuda, cut, sizeof cut);
+    if (cuda->profile.library != 0)
+        snprintf(library, sizeof library, "+lt%u", static_cast<unsigned>(qw_blas_version(cuda->blas)));
     if (cuda->profile.disabled != 0)
         snprintf(disabled, sizeof disabled, "-%x", static_cast<unsigned>(cuda->profile.disabled));
-    snprintf(out->name, sizeof out->name, "cuda/sm%d%s%s%s/%s", cuda->profile.capability,
-             cuda->profile.library != 0 ? "+lt" : "", cuda->config.batch_invariant != 0 ? "+bi" : "",
+    snprintf(out->name, sizeof out->name, "cuda/sm%d%s%s%s/%s", cuda->profile.capability, cut, library,
              disabled, cuda->config.numerics == QWEN36_NUMERICS_FAST ? "fast" : "reference");
 }
 

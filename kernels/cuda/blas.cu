@@ -16,6 +16,11 @@ void qw_blas_close(qw_blas *)
 {
 }
 
+uint64_t qw_blas_version(const qw_blas *)
+{
+    return 0;
+}
+
 qwen36_status qw_blas_multiply(qw_blas *, qw_stream, const qw_blas_product *)
 {
     return QWEN36_ERROR_DEVICE;
@@ -32,6 +37,7 @@ qwen36_status qw_blas_multiply(qw_blas *, qw_stream, const qw_blas_product *)
     F(cublasLtGetProperty)                                                                                   \
     F(cublasLtCreate)                                                                                        \
     F(cublasLtDestroy)                                                                                       \
+    F(cublasLtGetVersion)                                                                                    \
     F(cublasLtMatmul)                                                                                        \
     F(cublasLtMatmulAlgoGetHeuristic)                                                                        \
     F(cublasLtMatmulDescCreate)                                                                              \
@@ -159,6 +165,11 @@ void qw_blas_close(qw_blas *blas)
         (void)dlclose(blas->library);
     qw_free(blas->allocator, blas);
     (void)cudaGetLastError(); /* whatever it left in this thread */
+}
+
+uint64_t qw_blas_version(const qw_blas *blas)
+{
+    return blas->call.cublasLtGetVersion();
 }
 
 qwen36_status qw_blas_open(const qw_allocator *allocator, qw_blas **out)

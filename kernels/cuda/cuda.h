@@ -61,7 +61,7 @@ struct qw_cuda {
     const qw_allocator *allocator;
     qw_backend_config config;
     qw_dims dims;
-    int32_t outside;           /* the calling thread's own device while ours is current; -1: unknown */
+    int32_t outside;           /* what qw_runtime_enter found in the calling thread; -1: unknown */
     qw_device_profile profile; /* its `disabled` grows while the backend lives */
     uint32_t named_for;        /* the `disabled` of the backend's name */
     uint64_t refusals;         /* launches and products that were refused, another row having served */

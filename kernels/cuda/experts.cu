@@ -78,8 +78,9 @@ static qwen36_status find_table(qw_cuda *cuda, const qw_experts_args *args, cons
             return QWEN36_OK;
     }
     int32_t at = t->used;
+    qwen36_status status = QWEN36_OK;
     if (at == t->most) { /* an upload of the one that goes may be under way */
-        const qwen36_status status = qw_runtime_wait(cuda->stream);
+        status = qw_runtime_wait(cuda->stream);
         if (status != QWEN36_OK)
             return status;
         at = t->next;
@@ -89,9 +90,13 @@ static qwen36_status find_table(qw_cuda *cuda, const qw_experts_args *args, cons
     for (int32_t e = 0; e < experts; e++)
         host[e] = {weight_of(args->expert[e].gate), weight_of(args->expert[e].up),
                    weight_of(args->expert[e].down)};
-    t->used = QW_MAX(t->used, at + 1);
     *out = device;
-    return qw_runtime_upload(cuda->stream, device, host, static_cast<uint64_t>(experts) * sizeof *host);
+    status = qw_runtime_upload(cuda->stream, device, host, static_cast<uint64_t>(experts) * sizeof *host);
+    if (status == QWEN36_OK)
+        t->used = QW_MAX(t->used, at + 1);
+    else
+        memset(host, 0, static_cast<size_t>(experts) * sizeof *host); /* known to nobody */
+    return status;
 }
 
 /* What the experts' weights have in common. */

@@ -147,6 +147,18 @@ qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_err
     return QWEN36_OK;
 }
 
+/* What enter returns: a device in the low bits, the thread's mode of capture above. */
+enum { DEVICE_BITS = 16, NO_DEVICE = (1 << DEVICE_BITS) - 1 };
+
+/* While some thread of the process captures a stream in the global mode, allocations and waits of all threads
+ * are refused, and end that capture, unless they say that they have nothing to do with it. */
+static int exchange_capture_mode(int wanted)
+{
+    cudaStreamCaptureMode mode = static_cast<cudaStreamCaptureMode>(wanted);
+    (void)qw_runtime_status(cudaThreadExchangeStreamCaptureMode(&mode));
+    return static_cast<int>(mode);
+}
+
 /* A device is set only when it is another one, for setting it makes its primary context (hundreds of
  * megabytes) if there is none. A thread that has never used CUDA is told device 0, though nothing exists
  * there: when 0 is the device meant, it is left to our first call to make the context; when another is,
@@ -156,18 +168,22 @@ qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_err
  * one. */
 int32_t qw_runtime_enter(int32_t device)
 {
-    int before = -1;
+    int before = NO_DEVICE;
     if (qw_runtime_status(cudaGetDevice(&before)) != QWEN36_OK)
-        before = -1;
+        before = NO_DEVICE;
     if (before != device)
         (void)qw_runtime_status(cudaSetDevice(device));
-    return before;
+    return before | exchange_capture_mode(cudaStreamCaptureModeRelaxed) << DEVICE_BITS;
 }
 
 void qw_runtime_leave(int32_t before)
 {
     int now = -1;
-    if (before < 0 || qw_runtime_status(cudaGetDevice(&now)) != QWEN36_OK || now == before)
+    if (before < 0)
+        return;
+    (void)exchange_capture_mode(before >> DEVICE_BITS);
+    before &= NO_DEVICE;
+    if (before == NO_DEVICE || qw_runtime_status(cudaGetDevice(&now)) != QWEN36_OK || now == before)
         return;
     (void)qw_runtime_status(cudaSetDevice(before));
 }
@@ -215,9 +231,11 @@ qwen36_status qw_runtime_copy(qw_stream stream, void *to, const void *from, uint
     return qw_runtime_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
 }
 
+/* Work that cannot be waited for may go on for ever in memory that its owner takes for free. */
 qwen36_status qw_runtime_wait(qw_stream stream)
 {
-    return qw_runtime_status(cudaStreamSynchronize(stream));
+    const qwen36_status status = qw_runtime_status(cudaStreamSynchronize(stream));
+    return status == QWEN36_OK ? status : QWEN36_ERROR_DEVICE_LOST;
 }
 
 /* ---- events ------------------------------------------------------------------------------------------- */

@@ -80,8 +80,9 @@ extern "C" {
 qwen36_status qw_runtime_profile(int32_t device, qw_device_profile *out, qwen36_error *error);
 /* Of the device's memory, what nobody has taken. */
 qwen36_status qw_runtime_free_memory(int32_t device, uint64_t *bytes, qwen36_error *error);
-/* Makes a device this thread's current one and returns which one was (-1: none could be told); leave puts
- * that back. Every other function wants the device of its stream entered. */
+/* Makes a device this thread's current one, and what this thread calls no matter of a graph that another one
+ * captures. Returns what was, for leave to put back (-1: nothing). Every other function wants the device of
+ * its stream entered. */
 int32_t qw_runtime_enter(int32_t device);
 void qw_runtime_leave(int32_t before);
 
@@ -98,7 +99,8 @@ qwen36_status qw_runtime_upload(qw_stream stream, void *device, const void *host
 qwen36_status qw_runtime_download(qw_stream stream, void *host, const void *device, uint64_t bytes);
 /* Between two places of the device that do not overlap. */
 qwen36_status qw_runtime_copy(qw_stream stream, void *to, const void *from, uint64_t bytes);
-/* Until everything issued has finished; a fault of the device appears here at the latest. */
+/* Until everything issued has finished; a fault of the device appears here at the latest. Never refused: OK
+ * or QWEN36_ERROR_DEVICE_LOST. */
 qwen36_status qw_runtime_wait(qw_stream stream);
 
 /* ---- events ------------------------------------------------------------------------------------------- */
@@ -117,6 +119,8 @@ struct qw_blas;
 enum { QW_BLAS_WORKSPACE = 32 << 20 }; /* bytes */
 qwen36_status qw_blas_open(const qw_allocator *allocator, qw_blas **out);
 void qw_blas_close(qw_blas *blas);
+/* Another version may add in another order. */
+uint64_t qw_blas_version(const qw_blas *blas);
 /* y [rows, columns] float32 = x [rows, depth] * w [columns, depth]^T, sums in float32. x and w are both BF16
  * or both F16 (dtype), strides in elements. QWEN36_ERROR_DEVICE: it has no way for this shape.
  * QWEN36_ERROR_SYSTEM: it had one, and failed. y may hold anything after either. */

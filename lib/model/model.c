@@ -33,50 +33,12 @@ static int64_t max_table_entries(const sizes *s)
     return QW_MIN(most, QW_MAX(s->cache.blocks + context, generous));
 }
 
-/* Of the process's memory; of a device's, of what is free there beside the weights. */
-static qwen36_status share_of_memory(const qwen36_model_options *o, uint64_t weight_bytes, uint64_t *bytes,
-                                     qwen36_error *error)
+static qw_batch_limits batch_limits(const sizes *s)
 {
-    uint64_t whole;
-    qwen36_status status = qw_backend_free_bytes(o->device, &whole, error);
-    if (status != QWEN36_OK)
-        return status;
-    if (whole == 0)
-        whole = qw_memory_bytes();
-    else
-        whole -= QW_MIN(whole, weight_bytes);
-    *bytes = QW_MAX(1, (uint64_t)((double)whole * (double)o->memory_share));
-    return status;
-}
-
-static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options *o, uint64_t weight_bytes,
-                                sizes *s, qwen36_error *error)
-{
-    *s = (sizes){.numerics = o->numerics,
-                 .kv_dtype = choose_kv_dtype(o),
-                 .context = QW_MIN(o->context_length, dims->max_positions),
-                 .max_sessions = o->max_sessions,
-                 .max_rows = o->max_batch_tokens};
-    s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
-    s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
-    qw_cache_request request = {s->kv_dtype,
-                                s->max_sessions,
-                                s->context,
-                                o->cache_bytes,
-                                o->prefix_reuse != 0 ? o->snapshot_bytes : 0,
-                                0};
-    qwen36_status status = QWEN36_OK;
-    if (o->memory_share > 0) {
-        request.cache_bytes = 0;
-        status = share_of_memory(o, weight_bytes, &request.memory_bytes, error);
-    }
-    if (status == QWEN36_OK)
-        status = qw_cache_plan_make(dims, &request, &s->cache, error);
-    s->batch = (qw_batch_limits){.rows = s->max_rows,
-                                 .segments = s->max_segments,
-                                 .writes = s->max_segments + QW_MAX_SAVES,
-                                 .blocks = max_table_entries(s)};
-    return status;
+    return (qw_batch_limits){.rows = s->max_rows,
+                             .segments = s->max_segments,
+                             .writes = s->max_segments + QW_MAX_SAVES,
+                             .blocks = max_table_entries(s)};
 }
 
 static uint64_t saturating_sum(const uint64_t *values, int32_t count)
@@ -119,6 +81,69 @@ static qw_backend_config backend_config(const qw_allocator *allocator, const qw_
                                .device_tier = o->device_tier,
                                .batch_invariant = o->batch_invariant,
                                .device_bytes = device_bytes(dims, s, weight_bytes)};
+}
+
+/* Left free where a share of a device is asked for: the code of kernels, which CUDA loads when each is first
+ * launched, the workspace of a library of products, the check of kernels. */
+enum { DEVICE_RESERVE = 192 << 20 };
+
+/* What a device holds beside KV blocks and states. */
+static qwen36_status beside_cache(const qw_dims *dims, const qwen36_model_options *o, uint64_t weight_bytes,
+                                  const qw_cache_request *request, const sizes *s, uint64_t *bytes,
+                                  qwen36_error *error)
+{
+    sizes rest = *s;
+    qwen36_status status = qw_cache_plan_make(dims, request, &rest.cache, error);
+    if (status != QWEN36_OK)
+        return status;
+    rest.batch = batch_limits(&rest);
+    rest.cache.kv_bytes = rest.cache.state_bytes = 0;
+    const qw_backend_config config = backend_config(NULL, NULL, dims, o, weight_bytes, &rest);
+    const uint64_t parts[] = {config.device_bytes, qw_backend_scratch_bytes(&config), DEVICE_RESERVE};
+    *bytes = saturating_sum(parts, QW_COUNT_OF(parts));
+    return status;
+}
+
+/* Of the process's memory; of a device's, of what is free there beside all else. */
+static qwen36_status share_of_memory(const qw_dims *dims, const qwen36_model_options *o,
+                                     uint64_t weight_bytes, const sizes *s, qw_cache_request *request,
+                                     qwen36_error *error)
+{
+    uint64_t whole, rest = 0;
+    request->cache_bytes = 0;
+    qwen36_status status = qw_backend_free_bytes(o->device, &whole, error);
+    if (status == QWEN36_OK && whole > 0)
+        status = beside_cache(dims, o, weight_bytes, request, s, &rest, error);
+    if (status != QWEN36_OK)
+        return status;
+    whole = whole == 0 ? qw_memory_bytes() : whole - QW_MIN(whole, rest);
+    request->memory_bytes = QW_MAX(1, (uint64_t)((double)whole * (double)o->memory_share));
+    return status;
+}
+
+static qwen36_status make_sizes(const qw_dims *dims, const qwen36_model_options *o, uint64_t weight_bytes,
+                                sizes *s, qwen36_error *error)
+{
+    *s = (sizes){.numerics = o->numerics,
+                 .kv_dtype = choose_kv_dtype(o),
+                 .context = QW_MIN(o->context_length, dims->max_positions),
+                 .max_sessions = o->max_sessions,
+                 .max_rows = o->max_batch_tokens};
+    s->max_segments = QW_MIN(s->max_sessions, s->max_rows);
+    s->max_head_rows = QW_MAX(s->max_sessions, QW_LOGITS_TILE);
+    qw_cache_request request = {s->kv_dtype,
+                                s->max_sessions,
+                                s->context,
+                                o->cache_bytes,
+                                o->prefix_reuse != 0 ? o->snapshot_bytes : 0,
+                                0};
+    qwen36_status status = QWEN36_OK;
+    if (o->memory_share > 0)
+        status = share_of_memory(dims, o, weight_bytes, s, &request, error);
+    if (status == QWEN36_OK)
+        status = qw_cache_plan_make(dims, &request, &s->cache, error);
+    s->batch = batch_limits(s);
+    return status;
 }
 
 /* ---- loading, in the order of what depends on what --------------------------------------------------- */

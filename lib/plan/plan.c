@@ -202,6 +202,12 @@ static int64_t partitions(const qw_device_profile *profile, const qw_attention_s
     return QW_MAX(1, QW_MIN(QW_MIN(wanted, kv_blocks / 4), s->partial_bytes / one));
 }
 
+int64_t qw_plan_attention_fixed(int64_t context)
+{
+    return QW_MAX(QW_ATTENTION_FIXED_PARTITION,
+                  ceil_div(ceil_div(context, QW_KV_BLOCK), QW_ATTENTION_FIXED_PARTITIONS));
+}
+
 /* KV blocks of a partition. Invariant: a number that neither the batch nor its lengths change, counted from
  * the begin of the sequence, so that a row's parts and the order of their merge are its own. Which of the
  * matrix rows serves may follow the batch even so: both give a pair the same operations in the same order. */
@@ -209,8 +215,7 @@ static int64_t partition_blocks(const qw_device_profile *profile, const qw_atten
                                 int64_t rows_a_block)
 {
     if (s->invariant)
-        return QW_MAX(QW_ATTENTION_FIXED_PARTITION,
-                      ceil_div(ceil_div(s->context, QW_KV_BLOCK), QW_ATTENTION_FIXED_PARTITIONS));
+        return qw_plan_attention_fixed(s->context);
     return ceil_div(QW_MAX(1, ceil_div(s->longest, QW_KV_BLOCK)), partitions(profile, s, rows_a_block));
 }
 

@@ -87,6 +87,8 @@ typedef struct qw_attention_plan {
 } qw_attention_plan;
 
 qw_attention_plan qw_plan_attention(const qw_device_profile *profile, const qw_attention_shape *shape);
+/* KV blocks of a partition in batch-invariant mode, for sequences of at most `context` tokens. */
+int64_t qw_plan_attention_fixed(int64_t context);
 int64_t qw_plan_attention_shared(int32_t row, int64_t head_dim);
 /* Rows of one sequence that a block of that row of the table takes, with `group` query heads each. */
 int32_t qw_plan_attention_rows(int32_t row, int64_t group);

@@ -122,7 +122,8 @@ bool qw_session_keeps(const qwen36_session *s, int32_t position)
 
 /* ---- making known ----------------------------------------------------------------------------------- */
 
-/* Equal blocks become one: on this backend they have equal bits. */
+/* Equal blocks become one. On the CPU they have equal bits; on a device, the bits of the cuts at which they
+ * were first computed (docs/numerics.md). */
 static void index_blocks(qwen36_session *s)
 {
     qw_cache *cache = &s->model->cache;

@@ -1,6 +1,7 @@
 /* The device is lost at the n-th call of the runtime, in everything that a caller may do: that call says so,
  * and from then on every call on the model and its sessions; what was computed before still reads as before,
- * nothing leaks, models on other devices go on, and the device can be used again when it is back. */
+ * nothing leaks, models on other devices go on, and a new model works once the machine has revived the
+ * device, which on hardware takes a new process. */
 #include "lib/session/session.h"
 #include "tests/cuda/device.h"
 

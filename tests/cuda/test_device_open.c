@@ -63,22 +63,24 @@ TEST(device_open, index_beyond_the_devices)
     device_check_nothing_left();
 }
 
-/* A share is of what is free on the device beside the weights. */
+/* A share is of what is free on the device beside all else that the model takes. */
 TEST(device_open, share_of_the_memory)
 {
     device_begin();
     qwen36_model_options options = device_options();
     qwen36_memory_estimate all, half;
     qwen36_error error;
-    simt_set_free_memory((uint64_t)64 << 20);
-    options.memory_share = 1;
-    CHECK_INT(estimate(&options, &all, &error), QWEN36_OK);
+    simt_set_free_memory((uint64_t)512 << 20);
     options.memory_share = 0.5F;
     CHECK_INT(estimate(&options, &half, &error), QWEN36_OK);
-    const uint64_t free_bytes = ((uint64_t)64 << 20) - all.weight_bytes;
-    CHECK(all.cache_bytes + all.state_bytes <= free_bytes);
-    CHECK(half.cache_bytes + half.state_bytes <= free_bytes / 2);
-    CHECK(half.cache_bytes + half.state_bytes > free_bytes / 2 - ((uint64_t)1 << 20));
+    options.memory_share = 1;
+    CHECK_INT(estimate(&options, &all, &error), QWEN36_OK);
+    const uint64_t cache = all.cache_bytes + all.state_bytes,
+                   half_cache = half.cache_bytes + half.state_bytes;
+    CHECK(all.weight_bytes + all.workspace_bytes + cache <= (uint64_t)512 << 20);
+    CHECK(cache > (uint64_t)256 << 20);
+    CHECK(half_cache <= cache / 2 + ((uint64_t)1 << 20) && half_cache > cache / 2 - ((uint64_t)1 << 20));
+    /* All of it fits: something is left for what is beside the cache. */
     qwen36_model_release(test_model(test_checkpoint("dense_tied"), &options));
     simt_set_free_memory(all.weight_bytes / 2);
     CHECK(estimate(&options, &half, &error) != QWEN36_OK && error.message[0] != '\0');
@@ -113,19 +115,19 @@ TEST(device_open, options_reach_the_backend)
     device_begin();
     for (size_t i = 0; i < QW_COUNT_OF(CONFIGS); i++) {
         qwen36_model_options options = device_options();
-        check_name(CONFIGS[i], &options, "cuda/sm80/fast");
+        check_name(CONFIGS[i], &options, "cuda/sm80x108/fast");
         simt_library(1);
-        check_name(CONFIGS[i], &options, "cuda/sm80+lt/fast");
+        check_name(CONFIGS[i], &options, "cuda/sm80x108+lt1/fast");
         options.batch_invariant = 1;
-        check_name(CONFIGS[i], &options, "cuda/sm80+bi/fast");
+        check_name(CONFIGS[i], &options, "cuda/sm80+bi8/fast");
         options.device_tier = QWEN36_DEVICE_TIER_GENERAL;
-        check_name(CONFIGS[i], &options, "cuda/sm80+bi-%/fast");
+        check_name(CONFIGS[i], &options, "cuda/sm80+bi8-%/fast");
         options.batch_invariant = 0;
-        check_name(CONFIGS[i], &options, "cuda/sm80-%/fast");
+        check_name(CONFIGS[i], &options, "cuda/sm80x108-%/fast");
         options.numerics = QWEN36_NUMERICS_REFERENCE;
-        check_name(CONFIGS[i], &options, "cuda/sm80-%/reference");
+        check_name(CONFIGS[i], &options, "cuda/sm80x108-%/reference");
         options.device_tier = QWEN36_DEVICE_TIER_AUTO;
-        check_name(CONFIGS[i], &options, "cuda/sm80-%/reference");
+        check_name(CONFIGS[i], &options, "cuda/sm80x108-%/reference");
         simt_library(0);
     }
 }
@@ -146,7 +148,7 @@ TEST(device_open, the_longest_name)
     options.numerics = QWEN36_NUMERICS_REFERENCE;
     options.batch_invariant = 1;
     simt_set_profile(&profile);
-    check_name("dense_tied", &options, "cuda/sm120+bi-%/reference");
+    check_name("dense_tied", &options, "cuda/sm120+bi8-%/reference");
     simt_set_profile(NULL);
 }
 
@@ -166,7 +168,7 @@ TEST(device_open, a_device_that_computes_otherwise)
     options.log = count_lines;
     options.log_user = lines;
     simt_spoil_matrix(1);
-    check_name("moe", &options, "cuda/sm80-30204/fast");
+    check_name("moe", &options, "cuda/sm80x108-30204/fast");
     simt_spoil_matrix(0);
     CHECK_INT(lines[1], 4);
 }

@@ -82,7 +82,7 @@ typedef struct trial {
     float *expected;
     double reach; /* of REFERENCE from them, in nats */
     lines seen;
-    char name[32];
+    char name[48];
 } trial;
 
 static void open_trial(trial *t)

@@ -46,6 +46,11 @@ int32_t simt_has_library(const qw_backend *backend)
     return static_cast<const qw_cuda *>(backend->self)->blas != nullptr;
 }
 
+uint64_t qw_blas_version(const qw_blas *)
+{
+    return 1;
+}
+
 qwen36_status qw_blas_open(const qw_allocator *allocator, qw_blas **out)
 {
     *out = nullptr;

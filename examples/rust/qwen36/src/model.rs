@@ -217,7 +217,8 @@ impl<'a> ModelOptions<'a> {
 
     /// Only kernels that every device can run.
     pub fn general_kernels(mut self, only: bool) -> Self {
-        self.raw.device_tier = if only { sys::QWEN36_DEVICE_TIER_GENERAL } else { sys::QWEN36_DEVICE_TIER_AUTO };
+        let tier = if only { sys::QWEN36_DEVICE_TIER_GENERAL } else { sys::QWEN36_DEVICE_TIER_AUTO };
+        self.raw.device_tier = tier as i32;
         self
     }
 
