@@ -34,7 +34,7 @@ TEST(device_open, no_driver)
     qwen36_memory_estimate with, without;
     qwen36_error error;
     CHECK_INT(estimate(&options, &with, &error), QWEN36_OK);
-    simt_set_free_memory((uint64_t)64 << 20);
+    simt_set_free_memory((uint64_t)512 << 20);
     simt_no_device(1);
     check_refused(&options, "no CUDA driver is installed");
     CHECK_INT(estimate(&options, &without, &error), QWEN36_OK);
