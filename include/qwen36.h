@@ -321,8 +321,9 @@ QWEN36_API qwen36_model *qwen36_model_retain(qwen36_model *model);
  * NULL. */
 QWEN36_API void qwen36_model_release(qwen36_model *model);
 
-/* What a model of a directory would take with these options, in bytes. Reads the configuration and
- * the headers of the weight files only. */
+/* What a model of a directory would take with these options, in bytes; with a device all of it there but
+ * the timelines. Reads the configuration and the headers of the weight files only, and asks the device
+ * nothing but for memory_share. */
 typedef struct qwen36_memory_estimate {
     uint32_t struct_size;
     uint32_t reserved;
@@ -523,7 +524,8 @@ QWEN36_API qwen36_status qwen36_session_append(qwen36_session *session, const in
 
 /* Makes the timeline equal to `tokens`, with logits wanted after the last one, by the least work that
  * is exact. *reused (may be NULL) = leading tokens that need not be computed again; the rest is
- * pending. Errors as for append, the session then unchanged. Starts a new "output". */
+ * pending. Errors as for append, the session then unchanged. Starts a new "output". (Exact: on the CPU the
+ * same bits as computed anew; on a device as close as docs/numerics.md says, for rewind and fork too.) */
 QWEN36_API qwen36_status qwen36_session_sync(qwen36_session *session, const int32_t *tokens, size_t count,
                                              size_t *reused, qwen36_error *error);
 
@@ -593,7 +595,8 @@ QWEN36_API void qwen36_session_interrupt(qwen36_session *session);
 
 /* The logits after the last computed token: float32 [vocab_size], padding rows -infinity. Borrowed
  * until the next step, score, sync, rewind or reset on this session. QWEN36_ERROR_NO_LOGITS if that
- * token's logits were not wanted. */
+ * token's logits were not wanted. With a device the first call after a step brings them to the host, once the
+ * step that may be running is over: QWEN36_ERROR_OUT_OF_MEMORY, QWEN36_ERROR_DEVICE, *logits is NULL then. */
 QWEN36_API qwen36_status qwen36_session_logits(const qwen36_session *session, const float **logits,
                                                int32_t *vocab_size, qwen36_error *error);
 
@@ -854,8 +857,8 @@ QWEN36_API qwen36_status qwen36_model_get_stats(qwen36_model *model, qwen36_stat
 QWEN36_API qwen36_status qwen36_session_get_stats(const qwen36_session *session, qwen36_stats *stats,
                                                   qwen36_error *error);
 
-/* Forgets every cached block and every snapshot. What sessions stand on stays, and no result changes: a
- * prefix is computed again where it would have been reused. */
+/* Forgets every cached block and every snapshot. What sessions stand on stays, and no result changes (beyond
+ * what docs/numerics.md says of a device): a prefix is computed again where it would have been reused. */
 QWEN36_API qwen36_status qwen36_model_clear_cache(qwen36_model *model, qwen36_error *error);
 
 #ifdef __cplusplus

@@ -390,7 +390,8 @@ uint64_t qw_cpu_backend_scratch_bytes(const qw_backend_config *config);
 
 /* The one that this build opens (kernels/<backend>/). */
 qwen36_status qw_backend_open(const qw_backend_config *config, qw_backend *out, qwen36_error *error);
-/* What nobody has taken of the memory that its buffers will come from; 0: that is the process's own. */
+/* What buffers and scratch may take of the memory that nobody has taken, at least 1; 0: they come from the
+ * process's own. */
 qwen36_status qw_backend_free_bytes(int32_t device, uint64_t *bytes, qwen36_error *error);
 uint64_t qw_backend_scratch_bytes(const qw_backend_config *config);
 const char *qw_backend_name(void);

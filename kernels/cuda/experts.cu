@@ -291,22 +291,6 @@ static QW_KERNEL combine(experts_job j)
     j.y[row * j.y_stride + column] = sum;
 }
 
-template <typename W, bool DUAL>
-static qwen36_status run_product(qw_cuda *cuda, int32_t row, const qw_product &p, const qw_groups &groups,
-                                 unsigned tiles)
-{
-    const uint32_t bit = qw_plan_bit(QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX);
-    qwen36_status status = QWEN36_ERROR_DEVICE;
-    if (row == QW_EXPERTS_MATRIX && (cuda->profile.disabled & bit) == 0) {
-        status = qw_launch_matrix<DUAL>(cuda->stream, p, groups, tiles, nullptr, nullptr);
-        if (status == QWEN36_ERROR_DEVICE)
-            qw_cuda_refused(cuda, bit);
-    }
-    if (status == QWEN36_ERROR_DEVICE)
-        status = qw_launch_tiles<W, DUAL>(cuda->stream, QW_PRODUCT_TILED, p, groups, tiles, nullptr, nullptr);
-    return status;
-}
-
 /* The products of one part of all experts, or of gate and up at once: a launch for each format. */
 template <bool DUAL>
 static qwen36_status run_part(qw_cuda *cuda, int32_t row, const experts_job &j, const qw_product &p,
@@ -320,7 +304,9 @@ static qwen36_status run_part(qw_cuda *cuda, int32_t row, const experts_job &j, 
         const qw_groups groups = {j.tile, j.tiles, j.expert, part, dtype};
         status = qw_with_weight(dtype, [=](auto type) {
             typedef typename decltype(type)::element W;
-            return run_product<W, DUAL>(cuda, row, p, groups, tiles);
+            return qw_launch_many<W, DUAL>(cuda, row == QW_EXPERTS_MATRIX,
+                                           qw_plan_bit(QW_PLAN_EXPERTS, QW_EXPERTS_MATRIX), p, groups, tiles,
+                                           static_cast<const W *>(nullptr), static_cast<const W *>(nullptr));
         });
     }
     return status;

@@ -33,16 +33,8 @@ static qwen36_status issue(qw_cuda *cuda, const qw_product &p, const qw_view &w,
     const unsigned tiles = qw_blocks(p.rows, QW_TILE_ROWS);
     if (row == QW_PRODUCT_FEW)
         return qw_launch_few<W, DUAL>(cuda->stream, p, weight, second);
-    qwen36_status status = QWEN36_ERROR_DEVICE;
-    if (row == QW_PRODUCT_MATRIX) {
-        status = qw_launch_matrix<DUAL>(cuda->stream, p, {}, tiles, qw_data<const qw_bf16>(w),
-                                        DUAL ? qw_data<const qw_bf16>(*up) : nullptr);
-        if (status == QWEN36_ERROR_DEVICE)
-            qw_cuda_refused(cuda, qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX));
-    }
-    if (status == QWEN36_ERROR_DEVICE)
-        status = qw_launch_tiles<W, DUAL>(cuda->stream, QW_PRODUCT_TILED, p, {}, tiles, weight, second);
-    return status;
+    const uint32_t bit = qw_plan_bit(QW_PLAN_PRODUCTS, QW_PRODUCT_MATRIX);
+    return qw_launch_many<W, DUAL>(cuda, row == QW_PRODUCT_MATRIX, bit, p, {}, tiles, weight, second);
 }
 
 static qwen36_status multiply(qw_cuda *cuda, const qw_product &p, const qw_view &w)

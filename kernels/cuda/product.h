@@ -362,11 +362,11 @@ static QW_KERNEL qw_product_few(qw_product p, const W *w, const W *up)
 
 /* Blocks of 64 x 64, `tiles` of them along the rows. */
 template <typename W, bool DUAL>
-qwen36_status qw_launch_tiles(qw_stream stream, int32_t row, const qw_product &p, const qw_groups &groups,
-                              unsigned tiles, const W *w, const W *up)
+qwen36_status qw_launch_tiles(qw_stream stream, const qw_product &p, const qw_groups &groups, unsigned tiles,
+                              const W *w, const W *up)
 {
     const dim3 grid(qw_blocks(p.columns, QW_TILE_COLUMNS), tiles);
-    const size_t shared = static_cast<size_t>(qw_plan_product_shared(row, DUAL));
+    const size_t shared = static_cast<size_t>(qw_plan_product_shared(QW_PRODUCT_TILED, DUAL));
     return qw_launch(stream, qw_product_tiled<W, DUAL>, grid, QW_TILED_THREADS, shared, p, groups, w, up);
 }
 
@@ -382,6 +382,24 @@ qwen36_status qw_launch_matrix(qw_stream stream, const qw_product &p, const qw_g
     (void)stream, (void)p, (void)groups, (void)tiles, (void)w, (void)up;
     return QWEN36_ERROR_DEVICE;
 #endif
+}
+
+/* For many rows: the matrix row if it is wanted and in use (`bit`; W is BF16 then), else, and where the
+ * device refuses it, the tiled one. */
+template <typename W, bool DUAL>
+qwen36_status qw_launch_many(qw_cuda *cuda, bool matrix, uint32_t bit, const qw_product &p,
+                             const qw_groups &groups, unsigned tiles, const W *w, const W *up)
+{
+    qwen36_status status = QWEN36_ERROR_DEVICE;
+    if (matrix && (cuda->profile.disabled & bit) == 0) {
+        status = qw_launch_matrix<DUAL>(cuda->stream, p, groups, tiles, reinterpret_cast<const qw_bf16 *>(w),
+                                        reinterpret_cast<const qw_bf16 *>(up));
+        if (status == QWEN36_ERROR_DEVICE)
+            qw_cuda_refused(cuda, bit);
+    }
+    if (status == QWEN36_ERROR_DEVICE)
+        status = qw_launch_tiles<W, DUAL>(cuda->stream, p, groups, tiles, w, up);
+    return status;
 }
 
 template <typename W, bool DUAL>

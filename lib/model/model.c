@@ -83,10 +83,6 @@ static qw_backend_config backend_config(const qw_allocator *allocator, const qw_
                                .device_bytes = device_bytes(dims, s, weight_bytes)};
 }
 
-/* Left free where a share of a device is asked for: the code of kernels, which CUDA loads when each is first
- * launched, the workspace of a library of products, the check of kernels. */
-enum { DEVICE_RESERVE = 192 << 20 };
-
 /* What a device holds beside KV blocks and states. */
 static qwen36_status beside_cache(const qw_dims *dims, const qwen36_model_options *o, uint64_t weight_bytes,
                                   const qw_cache_request *request, const sizes *s, uint64_t *bytes,
@@ -99,7 +95,7 @@ static qwen36_status beside_cache(const qw_dims *dims, const qwen36_model_option
     rest.batch = batch_limits(&rest);
     rest.cache.kv_bytes = rest.cache.state_bytes = 0;
     const qw_backend_config config = backend_config(NULL, NULL, dims, o, weight_bytes, &rest);
-    const uint64_t parts[] = {config.device_bytes, qw_backend_scratch_bytes(&config), DEVICE_RESERVE};
+    const uint64_t parts[] = {config.device_bytes, qw_backend_scratch_bytes(&config)};
     *bytes = saturating_sum(parts, QW_COUNT_OF(parts));
     return status;
 }

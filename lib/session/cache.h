@@ -82,10 +82,12 @@ qw_state_view qw_cache_conv(const qw_cache *cache, int32_t linear_index);
 void qw_cache_blank(const qw_cache_plan *plan, const qw_dims *dims, uint64_t offset, unsigned char *data,
                     uint64_t bytes, int32_t tokens);
 int32_t qw_cache_take_row(qw_cache *cache);
-/* A logits row as the host sees it: until the next call, without allocating; or until the row is taken anew.
+/* A logits row as the host sees it, for a callback within a step: valid until the next call, allocates
+ * nothing.
  */
 qwen36_status qw_cache_pass_row(const qw_cache *cache, qw_backend *backend, int32_t row,
                                 const float **logits);
+/* The same between steps: valid until the row is taken anew; allocates when a row is first looked at. */
 qwen36_status qw_cache_show_row(qw_cache *cache, const qw_allocator *a, qw_backend *backend, int32_t row,
                                 const float **logits);
 

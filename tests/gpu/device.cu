@@ -1,23 +1,14 @@
-/* tests/simt/simt.h and simt_memory.h for a real device, so that the tests of operations run on it unchanged.
- * Arrays are managed memory, which the host may look at once the device is done: simt_fault, which CHECK_RAN
- * asks after every operation, waits for that. Nothing can be planted here, and nothing is counted. */
+/* tests/simt/simt_control.h and simt_memory.h for a real device, so that the tests of operations run on it
+ * unchanged. Arrays are managed memory, which the host may look at once the device is done: simt_fault, which
+ * CHECK_RAN asks after every operation, waits for that. Nothing can be planted here, and nothing is counted.
+ */
 #include "kernels/cuda/cuda.h"
 
+#include "tests/simt/simt_control.h"
 #include "tests/simt/simt_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-extern "C" {
-const char *simt_fault(void);
-void simt_clear_fault(void);
-uint64_t simt_launches(void);
-uint64_t simt_switches(void);
-int32_t simt_warp_width(void);
-int32_t simt_checks(void);
-void simt_refuse_launch(int64_t n);
-void simt_spoil_matrix(int32_t on);
-}
 
 /* ---- the device ---------------------------------------------------------------------------------------- */
 

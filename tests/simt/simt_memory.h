@@ -17,7 +17,7 @@ extern "C" {
 enum { SIMT_DEVICES = 2 };
 #define SIMT_FREE_MEMORY ((uint64_t)8 << 30)
 
-/* 1: what plants faults and refusals does so. 0: the device is a real one (tests/cuda/device.cu), on which
+/* 1: what plants faults and refusals does so. 0: the device is a real one (tests/gpu/device.cu), on which
  * these functions do nothing, and nothing is counted. */
 int32_t simt_plants(void);
 /* What tests of operations open: 0, served by general rows alone, and 1, by all that it has. How many of them
