@@ -208,7 +208,7 @@ static int32_t watch(void *user, uint64_t done, uint64_t total)
 {
     watcher *w = user;
     w->calls++;
-    w->disorder |= done < w->done || done > total || (w->total != 0 && total != w->total);
+    w->disorder |= done <= w->done || done > total || (w->total != 0 && total != w->total);
     w->disorder |= simt_current_device() != 0;
     w->done = done;
     w->total = total;

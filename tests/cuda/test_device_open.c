@@ -79,6 +79,9 @@ TEST(device_open, share_of_the_memory)
                    half_cache = half.cache_bytes + half.state_bytes;
     CHECK(all.weight_bytes + all.workspace_bytes + cache <= (uint64_t)512 << 20);
     CHECK(cache > (uint64_t)256 << 20);
+    uint64_t room = 0; /* without what the device needs besides */
+    CHECK_INT(qw_backend_free_bytes(0, &room, NULL), QWEN36_OK);
+    CHECK(all.weight_bytes + all.workspace_bytes + cache <= room);
     CHECK(half_cache <= cache / 2 + ((uint64_t)1 << 20) && half_cache > cache / 2 - ((uint64_t)1 << 20));
     /* All of it fits: something is left for what is beside the cache. */
     qwen36_model_release(test_model(test_checkpoint("dense_tied"), &options));
